@@ -1,0 +1,264 @@
+"""What was measured and what was concluded: frozen plain data, with units in the names.
+
+Seconds and fractions of 1 throughout; unknown is ``None``, never 0. These classes are the run file's schema:
+``runfile`` turns them into JSON and back without a second description of the fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tfpipe.settings import PipelineSettings
+
+BlockKind = Literal["step", "floor", "capacity", "fetch-floor"]
+Status = Literal["complete", "failed", "skipped"]
+Bound = Literal["compute", "input-moderate", "input-high", "contended", "host", "uncertain"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """An estimate with its 95 % confidence interval; ``low == high == value`` when there is no spread to judge."""
+
+    value: float
+    low: float
+    high: float
+
+    def overlaps(self, other: Interval) -> bool:
+        return self.low <= other.high and other.low <= self.high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """One uninterrupted stretch of counted steps, nothing else measured meanwhile.
+
+    ``step_s`` and ``fetch_s`` have one value per counted step: the whole step, and the part of it that the loop
+    was blocked asking for the batch. ``step_s`` sums to ``elapsed_s`` up to the clock reads in between. On a
+    device that runs asynchronously ``step_s`` are dispatch periods and only their sum means something.
+    ``capacity`` blocks run no step (``step_s == fetch_s``); ``floor`` blocks fetch nothing (``fetch_s`` all 0).
+    """
+
+    kind: BlockKind
+    round: int
+    warmup_steps: int
+    steps: int
+    elapsed_s: float
+    step_s: tuple[float, ...]
+    fetch_s: tuple[float, ...]
+    cpu_s: float | None = None
+    first_batch_s: float | None = None
+    synchronous: bool = True
+    retraced: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One stage as tf.data ran it, after rewrites, source first.
+
+    ``parallelism`` and ``buffer_size`` are the values in force at the end; ``tunable`` tells whether AUTOTUNE
+    chose them. ``processing_s`` is CPU time inside the stage itself, summed over its threads.
+    """
+
+    node: str
+    parallelism: float | None = None
+    buffer_size: float | None = None
+    tunable: bool = False
+    elements: int | None = None
+    processing_s: float | None = None
+    buffered_bytes: int | None = None
+    buffered_elements: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRecord:
+    """A profiled window: where it lies relative to the run directory and what the profiler added to a step.
+
+    ``overhead_fraction`` is (profiled step - unprofiled step) / unprofiled step.
+    """
+
+    path: str
+    steps: int
+    step_s: float
+    fetch_s: float
+    size_bytes: int
+    overhead_fraction: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """``bound`` is for programs, ``statement`` is one plain sentence for people."""
+
+    bound: Bound
+    statement: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One ``PipelineSettings`` and all that is known of it.
+
+    ``compute_s + input_wait_s + contention_s == step_s`` whenever they are known; ``contention_s`` may come out
+    slightly negative, by no more than the noise of the floor.
+    """
+
+    id: str
+    name: str
+    settings: PipelineSettings
+    status: Status
+    error: str | None = None
+    blocks: tuple[Block, ...] = ()
+    step_s: Interval | None = None
+    floor_s: float | None = None
+    compute_s: float | None = None
+    input_wait_s: float | None = None
+    contention_s: float | None = None
+    input_fraction: Interval | None = None
+    contention_fraction: Interval | None = None
+    verdict: Verdict | None = None
+    examples_per_s: Interval | None = None
+    capacity_examples_per_s: float | None = None
+    first_batch_s: float | None = None
+    cpu_s_per_example: float | None = None
+    buffered_bytes: int | None = None
+    peak_memory_bytes: int | None = None
+    epoch_s: float | None = None
+    executed: tuple[Node, ...] = ()
+    trace: TraceRecord | None = None
+    profiler_overhead_fraction: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """``kind`` is TensorFlow's device type (CPU, GPU, TPU)."""
+
+    name: str
+    kind: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What a number depends on besides the settings."""
+
+    python: str
+    tensorflow: str
+    keras: str
+    platform: str
+    hostname: str
+    cpu_model: str
+    cores: int
+    memory_bytes: int
+    devices: tuple[Device, ...]
+    flags: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapCode:
+    """The data set's own code, as text to paste: everything a pipeline needs besides its settings.
+
+    ``definitions`` holds imports and function definitions. ``source`` is an expression that yields the dataset of
+    single raw examples, ``map_example`` and ``map_batch`` name the functions for either order (``map_batch`` is
+    None where decoding cannot be batched), ``arguments`` are ``make_dataset``'s parameters.
+    """
+
+    definitions: str
+    load: str
+    source: str
+    arguments: tuple[str, ...]
+    map_example: str
+    map_batch: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """The data set of a run. ``generated`` says the pixels are a stand-in; ``origin`` says where it came from."""
+
+    name: str
+    origin: str
+    generated: bool
+    examples: int
+    batch_size: int
+    element: str
+    example_bytes: int
+    code: MapCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What was run on each batch. ``traces`` counts the graphs built for it in the whole run."""
+
+    name: str
+    description: str
+    synchronous: bool
+    parameters: int | None = None
+    first_call_s: float | None = None
+    traces: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floor:
+    """Compute alone, and the cost of fetching a batch that is already there. None when there is no step."""
+
+    step_s: Interval | None
+    fetch_s: float
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warning:
+    """A doubt about the run's own numbers; ``text`` ends in what to do about it."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """How many times faster the recommended candidate is than candidate ``over``; ratios of examples/s."""
+
+    over: str
+    label: str
+    ratio: Interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """``change`` is False when no setting is worth changing. ``ties`` are ids that could not be told apart from
+    the fastest; the recommended one is the cheapest of them. ``headspace`` is step_s / floor_s."""
+
+    candidate: str
+    change: bool
+    summary: str
+    why: str
+    gains: tuple[Gain, ...]
+    ties: tuple[str, ...]
+    fastest: str
+    headspace: float | None
+    memory_bytes: int | None
+    device_speedup_before_input_bound: float | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A finished or interrupted ``tfpipe profile``; ``complete`` is False when rounds are missing."""
+
+    tfpipe_version: str
+    created: str
+    command: tuple[str, ...]
+    complete: bool
+    environment: Environment
+    data: Data
+    step: Step
+    floor: Floor
+    candidates: tuple[Candidate, ...]
+    recommendation: Recommendation | None
+    warnings: tuple[Warning, ...]
+    timings_s: dict[str, float] = field(default_factory=dict)
+
+    def candidate(self, candidate_id: str) -> Candidate:
+        """The candidate with that id. Raises KeyError."""
+        for candidate in self.candidates:
+            if candidate.id == candidate_id:
+                return candidate
+        raise KeyError(candidate_id)

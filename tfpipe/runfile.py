@@ -1,0 +1,150 @@
+"""The run directory: ``run.json``, ``journal.jsonl`` and ``traces/``.
+
+``run.json`` is written whole and renamed into place, so it is never half a file. Format history: 1, the first.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tfpipe.errors import DataError, TfpipeError, UsageError
+from tfpipe.records import Run
+
+FORMAT = "tfpipe-run"
+VERSION = 1
+RUN_NAME = "run.json"
+JOURNAL_NAME = "journal.jsonl"
+TRACES_NAME = "traces"
+RUNS_DIRECTORY = Path("runs")
+
+
+def run_to_json(run: Run) -> bytes:
+    """``run`` as the text of a run file, indented, with a final newline."""
+    content = {"format": FORMAT, "version": VERSION, **msgspec.to_builtins(run)}
+    return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
+
+
+def run_from_json(text: bytes, where: str) -> Run:
+    """The run in ``text``; ``where`` names the file in errors. Raises DataError."""
+    try:
+        content: Any = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise DataError(
+            f"{where} is not a whole JSON file: {error}.",
+            "It may have been cut short; repeat or resume the run.",
+        ) from None
+    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
+        raise DataError(f"{where} is not a run file of tfpipe.", "Name a directory that tfpipe profile wrote.")
+    version = content.pop("version", None)
+    if version != VERSION:
+        raise DataError(
+            f"{where} has run format version {version!r}; this tfpipe reads version {VERSION}.",
+            "Read it with the tfpipe that wrote it: " + str(content.get("tfpipe_version", "unknown")) + ".",
+        )
+    try:
+        return msgspec.convert(content, Run)
+    except msgspec.ValidationError as error:
+        raise DataError(f"{where} is damaged: {error}.", "Repeat the run.") from None
+
+
+def write_run(directory: Path, run: Run) -> Path:
+    """Write ``run.json`` into ``directory``, atomically. Raises TfpipeError on a full or unwritable disk."""
+    path = directory / RUN_NAME
+    write_atomically(path, run_to_json(run))
+    return path
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that a reader, or a crash, sees the old content or the new and nothing between."""
+    temporary = path.with_name(path.name + ".part")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise storage_error(path, error) from None
+
+
+def storage_error(path: Path, error: OSError) -> TfpipeError:
+    """What to tell the user about a failed write."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return TfpipeError(
+            f"The disk is full: {path} could not be written.",
+            "Free some space; what was measured before is in the journal beside it.",
+        )
+    return TfpipeError(f"{path} could not be written: {error.strerror or error}.", "Choose another --output.")
+
+
+def find_run(name: str | None) -> Path:
+    """The run directory that ``name`` means: a directory, its ``run.json``, or the newest under ``runs/``.
+
+    Raises:
+        UsageError: nothing there, with what to type next.
+    """
+    if name is None:
+        found = [path.parent for path in RUNS_DIRECTORY.glob(f"*/{RUN_NAME}")]
+        if not found:
+            raise UsageError(
+                f"There is no run yet under {RUNS_DIRECTORY.absolute()}.",
+                "Make one with: tfpipe profile --dataset cifar100",
+            )
+        return max(found, key=lambda directory: (directory / RUN_NAME).stat().st_mtime)
+    path = Path(name)
+    if path.name == RUN_NAME and path.is_file():
+        return path.parent
+    if (path / RUN_NAME).is_file():
+        return path
+    if not path.exists() and (RUNS_DIRECTORY / name / RUN_NAME).is_file():
+        return RUNS_DIRECTORY / name
+    if (path / JOURNAL_NAME).is_file():
+        raise UsageError(f"{path} holds an unfinished run.", f"Finish it with: tfpipe profile --resume {path}")
+    raise UsageError(f"{path} holds no {RUN_NAME}.", "Name a directory that tfpipe profile wrote.")
+
+
+def load_run(directory: Path) -> Run:
+    """The run in ``directory``. Raises DataError when it is damaged or of another version."""
+    path = directory / RUN_NAME
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}.", "Check its permissions.") from None
+    return run_from_json(content, str(path))
+
+
+def create_run_directory(directory: Path, *, force: bool) -> None:
+    """Make an empty run directory. An old run in it is removed with ``force`` and refused without.
+
+    With ``force`` only what tfpipe itself writes is removed; a directory with anything else is refused.
+    """
+    try:
+        if directory.exists():
+            _clear_old_run(directory, force=force)
+        (directory / TRACES_NAME).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(directory, error) from None
+
+
+def _clear_old_run(directory: Path, *, force: bool) -> None:
+    if not directory.is_dir():
+        raise UsageError(f"{directory} is a file, not a directory.", "Choose another --output.")
+    present = {path.name for path in directory.iterdir()}
+    foreign = sorted(present - {RUN_NAME, JOURNAL_NAME, TRACES_NAME})
+    if foreign:
+        raise UsageError(
+            f"{directory} holds files that are not a run's ({', '.join(foreign[:3])}).",
+            "Choose another --output.",
+        )
+    if present and not force:
+        raise UsageError(f"{directory} already holds a run.", "Add --force to replace it, or choose another --output.")
+    for name in present:
+        path = directory / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -1,0 +1,236 @@
+"""The knobs: what one candidate is, the axes of a grid, and the preset list.
+
+A knob has the same word as field, JSON key, flag and column. Values:
+
+===================  ============================================================================
+``shuffle_buffer``   examples in the buffer; ``"full"`` the whole data set; ``0`` no shuffle stage
+``map_parallelism``  ``num_parallel_calls``; ``"auto"`` is ``tf.data.AUTOTUNE``; ``None`` leaves it out
+``prefetch_depth``   batches; ``"auto"`` is ``tf.data.AUTOTUNE``; ``0`` no prefetch stage
+``order``            ``"map-batch"`` or ``"batch-map"``
+``threadpool``       ``options.threading.private_threadpool_size``; ``None`` leaves it out
+``deterministic``    ``options.deterministic``
+``rewrites``         ``"default"`` (what TensorFlow does to a user's pipeline) or ``"off"`` (as written)
+===================  ============================================================================
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeVar
+
+from tfpipe.errors import UsageError
+
+Buffer = int | Literal["full"]
+Parallelism = int | Literal["auto"] | None
+Depth = int | Literal["auto"]
+Order = Literal["map-batch", "batch-map"]
+Rewrites = Literal["default", "off"]
+
+# A grid larger than this takes hours; the user is asked before it starts.
+LARGE_GRID = 200
+# tf.data accepts more, but no machine has use for it and it is nearly always a typing error.
+MAX_PARALLELISM = 4096
+MAX_PREFETCH_DEPTH = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineSettings:
+    """One candidate: a value for every knob."""
+
+    shuffle_buffer: Buffer = 0
+    map_parallelism: Parallelism = None
+    prefetch_depth: Depth = 0
+    order: Order = "map-batch"
+    threadpool: int | None = None
+    deterministic: bool = True
+    rewrites: Rewrites = "default"
+
+    @property
+    def id(self) -> str:
+        """The pipeline read from source to step; equal settings have equal ids in every run.
+
+        >>> PipelineSettings(shuffle_buffer=5000, map_parallelism="auto", prefetch_depth=1, order="batch-map").id
+        'shuffle5000-batch-mapauto-prefetch1'
+        """
+        mapped = "map" if self.map_parallelism is None else f"map{self.map_parallelism}"
+        stages = [mapped, "batch"] if self.order == "map-batch" else ["batch", mapped]
+        if self.shuffle_buffer:
+            stages.insert(0, f"shuffle{self.shuffle_buffer}")
+        if self.prefetch_depth:
+            stages.append(f"prefetch{self.prefetch_depth}")
+        if self.threadpool is not None:
+            stages.append(f"pool{self.threadpool}")
+        if not self.deterministic:
+            stages.append("unordered")
+        if self.rewrites == "off":
+            stages.append("norewrites")
+        return "-".join(stages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedSettings:
+    """Settings with the name that a person would call them by; ``""`` when they come from a grid."""
+
+    name: str
+    settings: PipelineSettings
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """One tuple of values per knob; its product is the candidate list."""
+
+    shuffle_buffer: tuple[Buffer, ...]
+    map_parallelism: tuple[Parallelism, ...]
+    prefetch_depth: tuple[Depth, ...]
+    order: tuple[Order, ...]
+    threadpool: tuple[int | None, ...]
+    deterministic: tuple[bool, ...]
+    rewrites: tuple[Rewrites, ...]
+
+    def __len__(self) -> int:
+        size = 1
+        for field in fields(self):
+            size *= len(getattr(self, field.name))
+        return size
+
+    def __iter__(self) -> Iterator[PipelineSettings]:
+        names = [field.name for field in fields(self)]
+        for values in itertools.product(*(getattr(self, name) for name in names)):
+            yield PipelineSettings(**dict(zip(names, values, strict=True)))
+
+
+def grid(axes: dict[str, tuple[Any, ...] | None]) -> Grid:
+    """A grid from the axes the user gave; an axis left out has the value of the seed recipe."""
+    return Grid(**{name: axes.get(name) or default for name, default in _GRID_DEFAULTS.items()})
+
+
+_GRID_DEFAULTS: dict[str, Any] = {
+    "shuffle_buffer": (5000,),
+    "map_parallelism": ("auto",),
+    "prefetch_depth": ("auto",),
+    "order": ("map-batch",),
+    "threadpool": (None,),
+    "deterministic": (True,),
+    "rewrites": ("default",),
+}
+
+
+def preset(*, cores: int, orders: Sequence[Order], shuffle_buffer: int) -> tuple[NamedSettings, ...]:
+    """The candidates that someone in the field would try first, cheapest idea first.
+
+    Args:
+        cores: processors this process may use; the fixed parallelism.
+        orders: the orders this data set allows.
+        shuffle_buffer: examples in the "small" shuffle buffer (the seed recipe's 5,000, less for less data).
+    """
+    small = shuffle_buffer
+
+    def settings(**knobs: Any) -> PipelineSettings:
+        return PipelineSettings(**{"shuffle_buffer": small, **knobs})
+
+    last = orders[-1]
+    named = [
+        ("serial, as written", settings(rewrites="off")),
+        ("serial, TensorFlow's defaults", settings()),
+        ("parallel map only", settings(map_parallelism="auto")),
+        ("serial map, prefetch 1", settings(prefetch_depth=1)),
+        ("all AUTOTUNE", settings(map_parallelism="auto", prefetch_depth="auto")),
+        (
+            "all AUTOTUNE, full shuffle",
+            settings(shuffle_buffer="full", map_parallelism="auto", prefetch_depth="auto"),
+        ),
+        (f"{cores} calls, prefetch 1", settings(map_parallelism=cores, prefetch_depth=1)),
+        ("batch first, serial map, prefetch 1", settings(prefetch_depth=1, order=last)),
+        (
+            "seed recipe: batch first, AUTOTUNE",
+            settings(map_parallelism="auto", prefetch_depth="auto", order=last),
+        ),
+    ]
+    seen: dict[PipelineSettings, str] = {}
+    for name, candidate in named:
+        seen.setdefault(candidate, name)
+    return tuple(NamedSettings(name=name, settings=candidate) for candidate, name in seen.items())
+
+
+# --- reading knobs from text -------------------------------------------------------------------------------
+
+
+def parse_list(flag: str, text: str, parse: Callable[[str], T]) -> tuple[T, ...]:
+    """Comma-separated ``text`` as values without repeats, in order. Raises UsageError that names ``flag``."""
+    words = [word.strip() for word in text.split(",")]
+    if not text.strip() or not all(words):
+        raise UsageError(f"{flag} {text!r}: the list has an empty value", f"Write for example {flag} 1,2,4.")
+    values: dict[T, None] = {}
+    for word in words:
+        try:
+            values[parse(word)] = None
+        except ValueError as error:
+            raise UsageError(f"{flag} {text!r}: {error}", "Separate values with commas.") from None
+    return tuple(values)
+
+
+def parse_shuffle_buffer(word: str) -> Buffer:
+    """Examples, ``full``, or ``0``/``none`` for no shuffle."""
+    if word == "full":
+        return "full"
+    return 0 if word == "none" else _integer(word, low=0, high=None, words="full, none")
+
+
+def parse_map_parallelism(word: str) -> Parallelism:
+    """Calls, ``auto``, or ``none`` to leave the argument out."""
+    if word == "auto":
+        return "auto"
+    return None if word == "none" else _integer(word, low=1, high=MAX_PARALLELISM, words="auto, none")
+
+
+def parse_prefetch_depth(word: str) -> Depth:
+    """Batches, ``auto``, or ``0``/``none`` for no prefetch."""
+    if word == "auto":
+        return "auto"
+    return 0 if word == "none" else _integer(word, low=0, high=MAX_PREFETCH_DEPTH, words="auto, none")
+
+
+def parse_threadpool(word: str) -> int | None:
+    """Threads, or ``none`` to leave the option out."""
+    return None if word == "none" else _integer(word, low=1, high=MAX_PARALLELISM, words="none")
+
+
+def parse_order(word: str) -> Order:
+    """``map-batch`` or ``batch-map``."""
+    if word == "map-batch":
+        return "map-batch"
+    if word == "batch-map":
+        return "batch-map"
+    raise ValueError(f"{word!r} is neither map-batch nor batch-map")
+
+
+def parse_rewrites(word: str) -> Rewrites:
+    """``default`` or ``off``."""
+    if word == "default":
+        return "default"
+    if word == "off":
+        return "off"
+    raise ValueError(f"{word!r} is neither default nor off")
+
+
+def parse_deterministic(word: str) -> bool:
+    """``true`` or ``false``."""
+    if word in ("true", "false"):
+        return word == "true"
+    raise ValueError(f"{word!r} is neither true nor false")
+
+
+def _integer(word: str, *, low: int, high: int | None, words: str) -> int:
+    try:
+        value = int(word)
+    except ValueError:
+        raise ValueError(f"{word!r} is neither a whole number nor one of: {words}") from None
+    if value < low or (high is not None and value > high):
+        limits = f"at least {low}" if high is None else f"from {low} to {high:,}"
+        raise ValueError(f"{value} is out of range: {limits}")
+    return value
