@@ -38,3 +38,20 @@ class GateError(TfpipeError):
     """A limit that the user set was not met."""
 
     exit_code = EXIT_GATE
+
+
+class UserCodeError(TfpipeError):
+    """The user's own code raised.
+
+    Args:
+        message: what was being run and what it raised.
+        frames: the user's frames of the traceback as text, outermost first; part of what is shown.
+    """
+
+    def __init__(self, message: str, frames: str, hint: str | None = None) -> None:
+        super().__init__(f"{message}\n{frames}".rstrip(), hint)
+        self.frames = frames
+
+
+class CallSitesChangedError(TfpipeError):
+    """A factory did not make the calls that it made when it was captured."""

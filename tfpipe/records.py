@@ -98,7 +98,8 @@ class Candidate:
     """One ``PipelineSettings`` and all that is known of it.
 
     ``compute_s + input_wait_s + contention_s == step_s`` whenever they are known; ``contention_s`` may come out
-    slightly negative, by no more than the noise of the floor.
+    slightly negative, by no more than the noise of the floor. It contains the run's fetch floor;
+    ``contention_fraction`` does not.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""The run directory: ``run.json``, ``journal.jsonl`` and ``traces/``.
+"""The run directory: ``run.json``, ``journal.jsonl``, ``traces/`` and ``worker.log``.
 
 ``run.json`` is written whole and renamed into place, so it is never half a file. Format history: 1, the first.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ VERSION = 1
 RUN_NAME = "run.json"
 JOURNAL_NAME = "journal.jsonl"
 TRACES_NAME = "traces"
+LOG_NAME = "worker.log"
 RUNS_DIRECTORY = Path("runs")
 
 
@@ -120,6 +122,13 @@ def load_run(directory: Path) -> Run:
     return run_from_json(content, str(path))
 
 
+def new_run_directory(name: str | None, subject: str) -> Path:
+    """Where a new run goes: ``name``, or a fresh directory under ``runs/`` named after what is measured and when."""
+    if name is not None:
+        return Path(name)
+    return RUNS_DIRECTORY / f"{subject}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
 def create_run_directory(directory: Path, *, force: bool) -> None:
     """Make an empty run directory. An old run in it is removed with ``force`` and refused without.
 
@@ -137,7 +146,7 @@ def _clear_old_run(directory: Path, *, force: bool) -> None:
     if not directory.is_dir():
         raise UsageError(f"{directory} is a file, not a directory.", "Choose another --output.")
     present = {path.name for path in directory.iterdir()}
-    foreign = sorted(present - {RUN_NAME, JOURNAL_NAME, TRACES_NAME})
+    foreign = sorted(present - {RUN_NAME, JOURNAL_NAME, TRACES_NAME, LOG_NAME})
     if foreign:
         raise UsageError(
             f"{directory} holds files that are not a run's ({', '.join(foreign[:3])}).",

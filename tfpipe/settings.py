@@ -21,6 +21,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
 from tfpipe.errors import UsageError
+from tfpipe.units import parse_seconds
 
 Buffer = int | Literal["full"]
 Parallelism = int | Literal["auto"] | None
@@ -28,11 +29,22 @@ Depth = int | Literal["auto"]
 Order = Literal["map-batch", "batch-map"]
 Rewrites = Literal["default", "off"]
 
+# The built-in data sets.
+DATASETS = ("cifar100", "cifar10", "photos")
+# The orders that each of them allows: photos differ in size until they are decoded and cropped.
+ORDERS: dict[str, tuple[Order, ...]] = {
+    "cifar100": ("map-batch", "batch-map"),
+    "cifar10": ("map-batch", "batch-map"),
+    "photos": ("map-batch",),
+}
+STEPS = ("resnet18", "simulated", "none")
+
 # A grid larger than this takes hours; the user is asked before it starts.
 LARGE_GRID = 200
 # tf.data accepts more, but no machine has use for it and it is nearly always a typing error.
 MAX_PARALLELISM = 4096
 MAX_PREFETCH_DEPTH = 100_000
+MAX_SIMULATED_STEP_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +149,6 @@ def preset(*, cores: int, orders: Sequence[Order], shuffle_buffer: int) -> tuple
     named = [
         ("serial, as written", settings(rewrites="off")),
         ("serial, TensorFlow's defaults", settings()),
-        ("parallel map only", settings(map_parallelism="auto")),
         ("serial map, prefetch 1", settings(prefetch_depth=1)),
         ("all AUTOTUNE", settings(map_parallelism="auto", prefetch_depth="auto")),
         (
@@ -234,3 +245,23 @@ def _integer(word: str, *, low: int, high: int | None, words: str) -> int:
         limits = f"at least {low}" if high is None else f"from {low} to {high:,}"
         raise ValueError(f"{value} is out of range: {limits}")
     return value
+
+
+def parse_step(text: str) -> tuple[str, float]:
+    """The kind of a step and, for a simulated one, its seconds: ``simulated:66ms`` is ``("simulated", 0.066)``.
+
+    Raises UsageError for a duration that is none.
+    """
+    kind, _, duration = text.partition(":")
+    if kind != "simulated":
+        return text, 0.0
+    try:
+        seconds = parse_seconds(duration)
+    except ValueError as error:
+        raise UsageError(f"--step {text!r}: {error}", "Write for example --step simulated:66ms.") from None
+    if not 0 < seconds <= MAX_SIMULATED_STEP_S:
+        raise UsageError(
+            f"--step {text!r}: a simulated step lasts more than 0 s and at most {MAX_SIMULATED_STEP_S:.0f} s.",
+            "Write for example --step simulated:66ms.",
+        )
+    return kind, seconds

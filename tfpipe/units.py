@@ -58,6 +58,11 @@ def format_seconds(value: float | None) -> str:
     return f"{value * 1e6:.0f} us"
 
 
+def format_milliseconds(seconds: float | None) -> str:
+    """``seconds`` as a bare number of milliseconds, for columns whose head has the unit; ``-`` for an unknown one."""
+    return "-" if seconds is None else _significant(seconds * 1e3)
+
+
 def format_bytes(value: float | None) -> str:
     """``value`` bytes in binary units; ``-`` for an unknown one."""
     if value is None:

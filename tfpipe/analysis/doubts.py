@@ -1,0 +1,133 @@
+"""The run's doubts about its own numbers: a closed list of warnings, each ending in what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tfpipe.records import Run, Warning
+from tfpipe.units import format_percent, format_rate, format_seconds
+
+# Below this many counted steps an interval rests on too little to mean what it says.
+FEW_STEPS = 5
+# An interval of the throughput this much wider than its value on either side: the machine was noisy.
+NOISY = 0.10
+# Profiling that slows a step by more than this shows a pipeline under conditions it does not have in training.
+DISTURBED = 0.25
+
+
+def find_doubts(run: Run) -> tuple[Warning, ...]:
+    """All warnings that apply, in the order of the list below."""
+    return tuple(warning for find in _ALL for warning in find(run))
+
+
+def _generated_data(run: Run) -> Iterator[Warning]:
+    if run.data.generated:
+        yield Warning(
+            code="generated-data",
+            text=f"{run.data.origin}. Name real data with --data-dir, or insist on it with --require-data.",
+        )
+
+
+def _few_steps(run: Run) -> Iterator[Warning]:
+    few = [c.id for c in run.candidates if c.step_s and _counted_steps(run, c.id) < FEW_STEPS]
+    if few:
+        yield Warning(
+            code="few-steps",
+            text=f"{len(few)} candidates have fewer than {FEW_STEPS} counted steps ({few[0]} ...). "
+            "Raise --time-budget or --steps, or use a smaller --batch-size.",
+        )
+
+
+def _counted_steps(run: Run, candidate_id: str) -> int:
+    return sum(b.steps for b in run.candidate(candidate_id).blocks if b.kind == "step" and not b.retraced)
+
+
+def _noisy(run: Run) -> Iterator[Warning]:
+    widths = {
+        c.id: (c.examples_per_s.high - c.examples_per_s.low) / 2 / c.examples_per_s.value
+        for c in run.candidates
+        if c.examples_per_s
+    }
+    noisy = {name: width for name, width in widths.items() if width > NOISY}
+    if noisy:
+        worst = max(noisy, key=lambda name: noisy[name])
+        yield Warning(
+            code="noisy",
+            text=f"The throughput of {len(noisy)} candidates is known to no better than {format_percent(NOISY)} "
+            f"(worst: {worst}, +-{format_percent(noisy[worst])}). Close other programs, or raise --time-budget.",
+        )
+
+
+def _retraced(run: Run) -> Iterator[Warning]:
+    blocks = sum(1 for c in run.candidates for b in c.blocks if b.retraced)
+    if blocks:
+        yield Warning(
+            code="retraced",
+            text=f"The step was traced anew in {blocks} blocks, which were not counted. "
+            "Give it an input_signature, or batches that all have one shape.",
+        )
+
+
+def _above_floor(run: Run) -> Iterator[Warning]:
+    """A candidate faster than compute alone means that the floor, or the candidate, was measured in a slow spell."""
+    floor = run.floor.step_s
+    if floor is None:
+        return
+    for c in run.candidates:
+        if c.step_s is not None and c.step_s.high < floor.low:
+            yield Warning(
+                code="below-floor",
+                text=f"{c.id} took {format_seconds(c.step_s.value)} per step, less than compute alone "
+                f"({format_seconds(floor.value)}): the machine changed speed. Repeat the run on a quiet machine.",
+            )
+            return
+
+
+def _profiler_overhead(run: Run) -> Iterator[Warning]:
+    disturbed = {
+        c.id: c.profiler_overhead_fraction
+        for c in run.candidates
+        if c.profiler_overhead_fraction is not None and c.profiler_overhead_fraction > DISTURBED
+    }
+    if disturbed:
+        worst = max(disturbed, key=lambda name: disturbed[name])
+        yield Warning(
+            code="profiler-overhead",
+            text=f"Profiling slowed {len(disturbed)} candidates by more than {format_percent(DISTURBED)} (worst: "
+            f"{worst}, {format_percent(disturbed[worst])}). Trust the table's times and read those traces for their "
+            "order of events only.",
+        )
+
+
+def _uncertain(run: Run) -> Iterator[Warning]:
+    uncertain = [c.id for c in run.candidates if c.verdict is not None and c.verdict.bound == "uncertain"]
+    if uncertain:
+        yield Warning(
+            code="uncertain",
+            text=f"{len(uncertain)} verdicts are uncertain ({uncertain[0]} ...): their intervals straddle a cut. "
+            "Raise --time-budget or --steps.",
+        )
+
+
+def _capacity_below_rate(run: Run) -> Iterator[Warning]:
+    """A pipeline cannot deliver more beside a step than alone; if it did, the capacity block was disturbed."""
+    for c in run.candidates:
+        if c.capacity_examples_per_s and c.examples_per_s and c.examples_per_s.low > 1.1 * c.capacity_examples_per_s:
+            yield Warning(
+                code="capacity",
+                text=f"{c.id} delivered {format_rate(c.examples_per_s.value)} examples/s to the step but only "
+                f"{format_rate(c.capacity_examples_per_s)} alone: the machine changed speed. Repeat the run.",
+            )
+            return
+
+
+_ALL: tuple[Callable[[Run], Iterator[Warning]], ...] = (
+    _generated_data,
+    _few_steps,
+    _noisy,
+    _uncertain,
+    _retraced,
+    _above_floor,
+    _capacity_below_rate,
+    _profiler_overhead,
+)

@@ -1,0 +1,67 @@
+"""Which candidates are faster than which, judged round by round, and whether measuring on would change that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfpipe.analysis.attribution import rate_by_round
+from tfpipe.analysis.statistics import paired_ratio
+from tfpipe.records import Candidate, Interval
+
+# Faster by less than this is not worth a line of anyone's code, however surely it was measured.
+WORTHWHILE = 1.02
+# Two candidates further apart than this are no tie, even when their intervals are too wide to separate them:
+# the cheaper might then really be this much slower.
+TIE_LIMIT = 1.05
+
+
+def measured(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates that may be compared: whole and with a throughput."""
+    return [c for c in candidates if c.status == "complete" and c.examples_per_s is not None]
+
+
+def rate(candidate: Candidate) -> float:
+    """Examples per second of a measured candidate."""
+    assert candidate.examples_per_s is not None
+    return candidate.examples_per_s.value
+
+
+def fastest(candidates: Sequence[Candidate]) -> Candidate:
+    """The one with the most examples per second. Raises ValueError for none."""
+    return max(candidates, key=rate)
+
+
+def gain(numerator: Candidate, denominator: Candidate) -> Interval:
+    """How many times as fast ``numerator`` is, paired by round; with one round only, anything up to twice that."""
+    # Steps per second do as well as examples per second: the batch size is the same on both sides.
+    paired = paired_ratio(_rates(numerator), _rates(denominator))
+    if paired is not None:
+        return paired
+    value = rate(numerator) / rate(denominator)
+    return Interval(value=value, low=0.0, high=value * 2)
+
+
+def is_tie(leader: Candidate, other: Candidate) -> bool:
+    """Whether ``other`` may be just as fast: not surely slower, or slower by less than is worth having."""
+    ratio = gain(leader, other)
+    return ratio.value < WORTHWHILE or (ratio.low <= 1.0 and ratio.value < TIE_LIMIT)
+
+
+def is_settled(candidates: Sequence[Candidate]) -> bool:
+    """Whether more rounds would change neither a verdict nor the ranking at the top.
+
+    Settled means that no verdict is uncertain, and that each candidate is surely slower than the fastest or
+    surely within WORTHWHILE of it.
+    """
+    compared = measured(candidates)
+    if not compared:
+        return True
+    if any(c.verdict is not None and c.verdict.bound == "uncertain" for c in compared):
+        return False
+    leader = fastest(compared)
+    ratios = [gain(leader, c) for c in compared if c is not leader]
+    return all(ratio.low > 1.0 or ratio.high < WORTHWHILE for ratio in ratios)
+
+
+def _rates(candidate: Candidate) -> dict[int, float]:
+    return rate_by_round([b for b in candidate.blocks if b.kind == "step" and not b.retraced])

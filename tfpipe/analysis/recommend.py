@@ -1,0 +1,197 @@
+"""Which setting to use, from what was measured.
+
+The fastest candidate is the one with the most examples per second. Among those that cannot be told apart from it,
+the one that costs least is recommended. "No change worth making" is a full answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+
+from tfpipe.analysis.ranking import fastest, gain, is_tie, measured, rate
+from tfpipe.errors import TfpipeError
+from tfpipe.records import Candidate, Gain, Recommendation, Run
+from tfpipe.settings import PipelineSettings
+from tfpipe.units import format_bytes, format_percent, format_rate, format_seconds
+
+# Memory is compared in steps of this factor: buffers breathe, and noise must not choose.
+MEMORY_STEP = 1.5
+
+
+def recommend(run: Run, max_memory_bytes: int | None = None) -> Recommendation:
+    """The recommendation for ``run``; with ``max_memory_bytes`` only candidates that buffer no more are considered.
+
+    Raises:
+        TfpipeError: no candidate was measured, or none stays within the limit.
+    """
+    compared = measured(run.candidates)
+    if not compared:
+        raise TfpipeError("No candidate of this run was measured to its end.", "See why with: tfpipe show")
+    allowed = [c for c in compared if max_memory_bytes is None or (c.buffered_bytes or 0) <= max_memory_bytes]
+    if not allowed:
+        least = min(compared, key=lambda c: c.buffered_bytes or 0)
+        raise TfpipeError(
+            f"No measured candidate buffers at most {format_bytes(max_memory_bytes)}; the least is "
+            f"{format_bytes(least.buffered_bytes)}, by {least.id}.",
+            "Raise --max-memory, or profile smaller buffers: --shuffle-buffer and --prefetch.",
+        )
+    leader = fastest(allowed)
+    baseline = _baseline(compared)
+    # All that may be as fast as anything; what one would write without thinking is among them or it is worth changing.
+    equal = [c for c in allowed if c is leader or is_tie(leader, c)]
+    chosen = min(equal, key=lambda c: cost(c, baseline.settings))
+    change = baseline not in equal
+    ties = [c for c in equal if c is not chosen]
+    gains = _gains(chosen, compared)
+    headspace = None
+    if chosen.step_s is not None and chosen.floor_s:
+        headspace = chosen.step_s.value / chosen.floor_s
+    speedup = _device_speedup(chosen, run.data.batch_size)
+    return Recommendation(
+        candidate=chosen.id,
+        change=change,
+        summary=_summary(chosen, baseline, change, gains),
+        why=_why(chosen, leader, baseline, ties, headspace, speedup, run.data.batch_size),
+        gains=tuple(gains),
+        ties=tuple(c.id for c in sorted(ties, key=lambda c: -rate(c))),
+        fastest=leader.id,
+        headspace=headspace,
+        memory_bytes=chosen.buffered_bytes,
+        device_speedup_before_input_bound=speedup,
+        notes=tuple(_notes(chosen, ties, compared, allowed)),
+    )
+
+
+def cost(candidate: Candidate, baseline: PipelineSettings) -> tuple[float, float, int]:
+    """What a candidate costs, cheapest first: memory, then threads, then distance from what the user has."""
+    memory = candidate.buffered_bytes or 0
+    step = 0
+    while memory > 1024 * 1024:
+        memory = int(memory / MEMORY_STEP)
+        step += 1
+    threads = sum(node.parallelism or 0 for node in candidate.executed)
+    settings = candidate.settings
+    distance = sum(getattr(settings, f.name) != getattr(baseline, f.name) for f in fields(settings))
+    return step, threads, distance
+
+
+def _baseline(compared: Sequence[Candidate]) -> Candidate:
+    """What the gains are about: the serial pipeline as TensorFlow runs it, else the one nearest to it."""
+    plain = PipelineSettings()
+
+    def distance(candidate: Candidate) -> tuple[int, int]:
+        settings = candidate.settings
+        differing = [f.name for f in fields(settings) if getattr(settings, f.name) != getattr(plain, f.name)]
+        return len([name for name in differing if name != "shuffle_buffer"]), compared.index(candidate)
+
+    return min(compared, key=distance)
+
+
+def _gains(chosen: Candidate, compared: Sequence[Candidate]) -> list[Gain]:
+    """Against the serial pipeline as written, the same as TensorFlow runs it, and all AUTOTUNE, where measured."""
+
+    def serial(settings: PipelineSettings) -> bool:
+        return settings.map_parallelism is None and settings.prefetch_depth == 0 and settings.order == "map-batch"
+
+    def autotune(settings: PipelineSettings) -> bool:
+        return (
+            settings.map_parallelism == "auto" and settings.prefetch_depth == "auto" and settings.order == "map-batch"
+        )
+
+    references: list[tuple[str, Callable[[PipelineSettings], bool]]] = [
+        ("the serial pipeline as written", lambda s: serial(s) and s.rewrites == "off"),
+        ("the serial pipeline as TensorFlow runs it", lambda s: serial(s) and s.rewrites == "default"),
+        ("all AUTOTUNE", autotune),
+    ]
+    gains = []
+    for label, matches in references:
+        reference = next((c for c in compared if matches(c.settings)), None)
+        if reference is not None and reference is not chosen:
+            gains.append(Gain(over=reference.id, label=label, ratio=gain(chosen, reference)))
+    return gains
+
+
+def _device_speedup(candidate: Candidate, batch_size: int) -> float | None:
+    """How many times faster the step could get before this pipeline, drained alone, could not keep up.
+
+    capacity / (batch size / floor): operational analysis, the bottleneck's rate bounds the system's.
+    """
+    if not candidate.capacity_examples_per_s or not candidate.floor_s:
+        return None
+    return candidate.capacity_examples_per_s * candidate.floor_s / batch_size
+
+
+def _summary(chosen: Candidate, baseline: Candidate, change: bool, gains: Sequence[Gain]) -> str:
+    if not change:
+        if chosen is baseline or not _name(chosen):
+            return f"No change worth making: {chosen.id} is as fast as anything measured."
+        return f"No change worth making for speed: {chosen.id} is the simplest of the equally fast."
+    over = next((gain for gain in gains if gain.over == baseline.id), None)
+    times = "" if over is None else f": {over.ratio.value:.2f} times as fast as {over.label}"
+    return f"Use {chosen.id}{times}."
+
+
+def _name(candidate: Candidate) -> str:
+    return candidate.name or candidate.id
+
+
+def _why(
+    chosen: Candidate,
+    leader: Candidate,
+    baseline: Candidate,
+    ties: Sequence[Candidate],
+    headspace: float | None,
+    speedup: float | None,
+    batch_size: int,
+) -> str:
+    sentences = []
+    if baseline is not chosen and baseline.step_s and baseline.input_wait_s is not None and baseline.input_fraction:
+        sentences.append(
+            f"{baseline.id} takes {format_seconds(baseline.step_s.value)} per step and waits for its batch "
+            f"{format_percent(baseline.input_fraction.value)} of that time."
+        )
+    if chosen.step_s is not None and chosen.input_fraction is not None and chosen.floor_s is not None:
+        sentences.append(
+            f"{chosen.id} takes {format_seconds(chosen.step_s.value)} and waits "
+            f"{format_percent(chosen.input_fraction.value)}; compute alone takes {format_seconds(chosen.floor_s)}."
+        )
+    if headspace is not None:
+        most = max(0.0, 1 - 1 / headspace) if headspace else 0.0
+        sentences.append(f"A perfect input pipeline could save at most another {format_percent(most)} of the step.")
+    if chosen.capacity_examples_per_s and speedup is not None and chosen.floor_s:
+        needed = batch_size / chosen.floor_s
+        comparison = (
+            f"so the device could be {speedup:.1f} times as fast before input would matter"
+            if speedup >= 1
+            else f"which is only {format_percent(speedup)} of what the device could take"
+        )
+        sentences.append(
+            f"Alone it delivers {format_rate(chosen.capacity_examples_per_s)} examples/s where the step can take "
+            f"{format_rate(needed)}, {comparison}."
+        )
+    if ties:
+        among = "" if chosen is leader else f", {leader.id} (measured fastest) among them"
+        sentences.append(
+            f"{len(ties)} other candidate{'s' if len(ties) > 1 else ''} cannot be told apart from it{among}; it is "
+            "the one that costs least memory, then threads, then change."
+        )
+    return " ".join(sentences)
+
+
+def _notes(
+    chosen: Candidate, ties: Sequence[Candidate], compared: Sequence[Candidate], allowed: Sequence[Candidate]
+) -> list[str]:
+    notes = []
+    larger = [c for c in ties if c.settings.shuffle_buffer != chosen.settings.shuffle_buffer]
+    if larger:
+        sizes = sorted({str(c.settings.shuffle_buffer) for c in larger})
+        notes.append(
+            f"A shuffle buffer of {' or '.join(sizes)} is as fast: its size is a matter of how well the data must be "
+            "mixed and of memory, not of speed."
+        )
+    if len(allowed) < len(compared):
+        notes.append(
+            f"{len(compared) - len(allowed)} candidates were left out because they buffer more than the limit."
+        )
+    return notes

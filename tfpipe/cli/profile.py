@@ -1,0 +1,154 @@
+"""``tfpipe profile``: measure candidates, write a run, end with the table, the verdict and the next command."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from tfpipe.runner.journal import Started
+
+
+@click.command(context_settings={"show_default": True, "max_content_width": 100})
+@click.option("--dataset", required=True, metavar="NAME", help="Built-in data set: cifar100, cifar10 or photos.")
+@click.option("--data-dir", metavar="PATH", help="Where its files are; without it Keras's cache or a download.")
+@click.option("--require-data", is_flag=True, help="Fail where real data cannot be had, instead of generating some.")
+@click.option(
+    "--image-size", default=224, type=click.IntRange(8, 4096), metavar="PIXELS", help="Size that photos are cropped to."
+)
+@click.option("--step", default="resnet18", metavar="STEP", help="resnet18, simulated:66ms or none.")
+@click.option("--width", default=64, type=click.IntRange(1, 4096), metavar="CHANNELS", help="ResNet18's base width.")
+@click.option(
+    "--batch-size", type=click.IntRange(1), metavar="N", help="Examples per step.  [default: 128, on a CPU 32]"
+)
+@click.option("--shuffle-buffer", metavar="LIST", help="Examples in the buffer: numbers, full, 0.")
+@click.option("--map-parallelism", metavar="LIST", help="num_parallel_calls: numbers, auto, none (left out).")
+@click.option("--prefetch", "prefetch_depth", metavar="LIST", help="Prefetch depth in batches: numbers, auto, 0.")
+@click.option("--order", metavar="LIST", help="map-batch, batch-map.")
+@click.option("--threadpool", metavar="LIST", help="Private thread pool size: numbers, none (left out).")
+@click.option("--deterministic", metavar="LIST", help="true, false.")
+@click.option("--rewrites", metavar="LIST", help="default (what TensorFlow does), off (as written).")
+@click.option("--yes", is_flag=True, help="Do not ask before a grid of hundreds of candidates.")
+@click.option("--time-budget", default="180s", metavar="TIME", help="Time for measuring; start-up comes on top.")
+@click.option(
+    "--steps",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Counted steps per candidate.  [default: what the budget allows]",
+)
+@click.option(
+    "--seed",
+    default=0,
+    type=click.IntRange(0, 2**31 - 1),
+    metavar="N",
+    help="For the data's order, augmentation and the rounds' order.",
+)
+@click.option("--output", metavar="DIR", help="Run directory.  [default: runs/<data set>-<time>]")
+@click.option("--force", is_flag=True, help="Replace an old run in the run directory.")
+@click.option("--json", "as_json", is_flag=True, help="Print the run file's content instead of the report.")
+@click.option("--quiet", is_flag=True, help="No progress display.")
+def profile(*, output: str | None, force: bool, as_json: bool, quiet: bool, **options: Any) -> None:
+    """Measure candidate pipelines through a training step and say what to use.
+
+    Each knob takes a comma-separated list; the candidates are the lists' product. With no knob given, eight
+    candidates that are worth trying first are measured.
+    """
+    from tfpipe.cli.display import ProgressDisplay
+    from tfpipe.cli.terminal import terminal_width, use_color
+    from tfpipe.errors import EXIT_INTERRUPTED, TfpipeError
+    from tfpipe.report.hparams import write_hparams
+    from tfpipe.report.text import profile_report
+    from tfpipe.runfile import (
+        JOURNAL_NAME,
+        LOG_NAME,
+        TRACES_NAME,
+        create_run_directory,
+        new_run_directory,
+        run_to_json,
+        write_run,
+    )
+    from tfpipe.runner.assemble import assemble_run
+    from tfpipe.runner.journal import Journal
+    from tfpipe.runner.process import WORKER_COMMAND, ProcessExecutor
+    from tfpipe.runner.profile import Profile
+
+    started = _started(options)
+    directory = new_run_directory(output, started.workload.dataset)
+    create_run_directory(directory, force=force)
+    journal = Journal(directory / JOURNAL_NAME)
+    journal.append(started)
+    interrupted = False
+    with ProgressDisplay(quiet=quiet) as display, open(directory / LOG_NAME, "ab") as log:
+        executor = ProcessExecutor(WORKER_COMMAND, on_progress=display.on_progress, log=log)
+        try:
+            Profile(executor, journal, directory / TRACES_NAME, display).run()
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            executor.close()
+            journal.close()
+            run = assemble_run(journal.entries)
+            if run is not None:
+                write_run(directory, run)
+                write_hparams(run, directory / TRACES_NAME)
+    if run is None:
+        raise TfpipeError("Interrupted before anything was measured.")
+    if as_json:
+        click.echo(run_to_json(run), nl=False)
+    else:
+        click.echo(profile_report(run, directory, width=terminal_width(), color=use_color()), nl=False, color=True)
+    if interrupted:
+        raise SystemExit(EXIT_INTERRUPTED)
+
+
+def _started(options: dict[str, Any]) -> Started:
+    """The journal's first entry: what the command line asks for, checked before anything starts."""
+    from datetime import datetime, timezone
+
+    from tfpipe import __version__
+    from tfpipe.errors import UsageError
+    from tfpipe.messages import Workload
+    from tfpipe.runner.candidates import KNOBS, choose_candidates
+    from tfpipe.runner.journal import VERSION, Started
+    from tfpipe.settings import DATASETS, ORDERS, STEPS, parse_step
+    from tfpipe.units import parse_seconds
+
+    dataset, step = options["dataset"], options["step"]
+    if dataset not in DATASETS:
+        raise UsageError(f"There is no data set {dataset!r}.", f"Choose one of: {', '.join(DATASETS)}.")
+    if parse_step(step)[0] not in STEPS:
+        raise UsageError(f"There is no step {step!r}.", "Use --step resnet18, simulated:66ms or none.")
+    try:
+        time_budget_s = parse_seconds(options["time_budget"])
+    except ValueError as error:
+        raise UsageError(f"--time-budget: {error}.", "Write for example --time-budget 60s.") from None
+    candidates = choose_candidates(
+        {knob: options[knob] for knob in KNOBS}, orders=ORDERS[dataset], cores=_cores(), yes=options["yes"]
+    )
+    return Started(
+        version=VERSION,
+        tfpipe_version=__version__,
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        command=("tfpipe", *sys.argv[1:]),
+        workload=Workload(
+            dataset=dataset,
+            data_dir=options["data_dir"],
+            require_data=options["require_data"],
+            image_size=options["image_size"],
+            batch_size=options["batch_size"],
+            step=step,
+            width=options["width"],
+            seed=options["seed"],
+        ),
+        candidates=candidates,
+        steps=options["steps"],
+        time_budget_s=time_budget_s,
+    )
+
+
+def _cores() -> int:
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

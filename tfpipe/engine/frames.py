@@ -1,0 +1,245 @@
+"""Whose line is running: the user's, a library's, or TensorFlow's own."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import os
+import sys
+import sysconfig
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.util import tf_stack  # the only way to map AutoGraph's generated lines to the user's
+
+from tfpipe.errors import UserCodeError
+
+_TENSORFLOW = os.path.dirname(tf.__file__) + os.sep
+_AUTOGRAPH = os.path.join(_TENSORFLOW, "python", "autograph") + os.sep
+# Decorators and error handlers around TensorFlow's functions; never the function that a user called.
+_TENSORFLOW_WRAPPERS = os.path.join(_TENSORFLOW, "python", "util") + os.sep
+_GENERATED = os.path.join(tempfile.gettempdir(), "__autograph_generated_file")
+_LIBRARIES = tuple(
+    {os.path.join(path, "") for name, path in sysconfig.get_paths().items() if name.endswith(("lib", "stdlib"))}
+    | {os.path.join(str(Path(__file__).resolve().parent.parent), ""), _TENSORFLOW}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a factory's source lives.
+
+    ``root`` is the directory its module is imported from: ids of sites are relative to it. ``package`` is set for
+    a factory that is installed among the libraries: files below it are the user's all the same.
+    """
+
+    root: str
+    package: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The user's line that led to a call."""
+
+    file: str
+    line: int
+    end_line: int | None
+    end_column: int | None
+    function: str
+    via: str | None
+    discarded: bool
+
+
+def unwrapped(factory: Callable[..., Any]) -> Any:
+    """The function behind partials and bound methods."""
+    function: Any = factory
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__func__", function)
+
+
+def home_of(factory: Callable[..., Any]) -> Home:
+    """The home of ``factory``, looking through partials, bound methods and callable objects."""
+    function = unwrapped(factory)
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    if code is None or code.co_filename.startswith("<"):
+        return Home(os.getcwd(), None)
+    path = Path(os.path.abspath(code.co_filename))
+    module = str(getattr(function, "__module__", None) or "")
+    parents = 0 if module in ("", "__main__") else module.count(".") + (path.name == "__init__.py")
+    root = str(path.parents[min(parents, len(path.parents) - 1)])
+    installed = _in_library(str(path)) and not str(path).startswith(_TENSORFLOW)
+    top_level = os.path.join(root, module.partition(".")[0])
+    package = os.path.join(top_level, "") if os.path.isdir(top_level) else str(path)
+    return Home(root, package if installed else None)
+
+
+def is_users(filename: str, home: Home | None = None) -> bool:
+    """Whether ``filename`` is the user's code: no library, not TensorFlow, not tfpipe."""
+    if filename.startswith("<frozen"):
+        return False
+    if home is not None and home.package is not None and filename.startswith(home.package):
+        return True
+    return not _in_library(filename) and not filename.startswith(_GENERATED)
+
+
+@functools.lru_cache(maxsize=4096)
+def _in_library(filename: str) -> bool:
+    if filename.startswith(_LIBRARIES):
+        return True
+    parts = filename.split(os.sep)
+    return "site-packages" in parts or "dist-packages" in parts
+
+
+def relative(filename: str, home: Home) -> str:
+    """``filename`` as it stands in ids."""
+    if filename.startswith("<"):
+        return filename
+    absolute = os.path.abspath(filename)
+    below = os.path.join(home.root, "")
+    return absolute[len(below) :].replace(os.sep, "/") if absolute.startswith(below) else absolute
+
+
+def locate(frame: FrameType | None, method: str, home: Home, boundaries: tuple[CodeType, ...]) -> Origin | None:
+    """The user's line behind a call of ``method`` made from ``frame``.
+
+    Args:
+        frame: the caller.
+        boundaries: code of the wrappers around TensorFlow. Reaching one before any line of the user's means that
+            TensorFlow makes this call for itself, and so does reaching the outermost frame.
+    """
+    library: FrameType | None = None
+    while frame is not None:
+        code = frame.f_code
+        if code in boundaries:
+            return None
+        filename = code.co_filename
+        if filename.startswith(_GENERATED):
+            return _converted_origin(frame, method, _name(library))
+        if is_users(filename, home):
+            return _plain_origin(frame, method, _name(library))
+        if not filename.startswith((_AUTOGRAPH, _TENSORFLOW_WRAPPERS)):
+            library = frame
+        frame = frame.f_back
+    return None
+
+
+def _name(frame: FrameType | None) -> str | None:
+    return None if frame is None else frame.f_code.co_name.removesuffix("_v1").removesuffix("_v2")
+
+
+def _plain_origin(frame: FrameType, method: str, via: str | None) -> Origin:
+    code = frame.f_code
+    line, end_line, end_column = frame.f_lineno, None, None
+    if sys.version_info >= (3, 11):
+        position = next(_skip(code.co_positions(), frame.f_lasti // 2))
+        end_line, end_column = position[1], position[3]
+    else:
+        # Python 3.10 counts a chained call with keywords to the line that its chain starts on.
+        line = _last_load_line(code, method, frame.f_lasti) or line
+    discarded = via is None and _result_dropped(code, frame.f_lasti)
+    return Origin(code.co_filename, line, end_line, end_column, _qualified(code), via, discarded)
+
+
+def _skip(items: Iterator[Any], count: int) -> Iterator[Any]:
+    for _ in range(count):
+        next(items)
+    return items
+
+
+def _qualified(code: CodeType) -> str:
+    return str(getattr(code, "co_qualname", code.co_name)).replace(".<locals>", "")
+
+
+@functools.lru_cache(maxsize=512)
+def _instructions(code: CodeType) -> tuple[dis.Instruction, ...]:
+    return tuple(dis.get_instructions(code))
+
+
+def _instruction_lines(code: CodeType) -> list[tuple[dis.Instruction, int]]:
+    starts = dict(dis.findlinestarts(code))
+    line, found = code.co_firstlineno, []
+    for instruction in _instructions(code):
+        line = starts.get(instruction.offset) or line
+        found.append((instruction, line))
+    return found
+
+
+def _loads(code: CodeType, method: str) -> list[tuple[int, int]]:
+    """(offset, line) of each instruction that looks ``method`` up."""
+    return [
+        (instruction.offset, line)
+        for instruction, line in _instruction_lines(code)
+        if instruction.argval == method and instruction.opname.startswith("LOAD_")
+    ]
+
+
+def _last_load_line(code: CodeType, method: str, offset: int) -> int | None:
+    lines = [line for position, line in _loads(code, method) if position < offset]
+    return lines[-1] if lines else None
+
+
+def _result_dropped(code: CodeType, offset: int) -> bool:
+    following = next((i for i in _instructions(code) if i.offset > offset), None)
+    return following is not None and following.opname == "POP_TOP"
+
+
+def _converted_origin(frame: FrameType, method: str, via: str | None) -> Origin | None:
+    """AutoGraph runs a rewritten copy of the user's function; TensorFlow's own stack knows which line is which."""
+    stack: Any = tf_stack.extract_stack()
+    entry = next((entry for entry in reversed(list(stack)) if is_users(entry.filename)), None)
+    if entry is None:
+        return None
+    line = _line_of_call(frame, method, entry.filename, entry.lineno) or entry.lineno
+    return Origin(entry.filename, line, None, None, entry.name or "<lambda>", via, False)
+
+
+def _line_of_call(frame: FrameType, method: str, filename: str, statement_line: int) -> int | None:
+    """The line of ``method``'s name in a statement of several lines, which AutoGraph copied onto one.
+
+    The copy looks methods up in the order in which the original does; the original is what AutoGraph was called
+    with, further out on the stack.
+    """
+    line = frame.f_lineno
+    rank = sum(1 for offset, load_line in _loads(frame.f_code, method) if load_line == line and offset < frame.f_lasti)
+    outer = frame.f_back
+    while outer is not None:
+        function = outer.f_locals.get("f") if outer.f_code.co_name == "converted_call" else None
+        code = getattr(getattr(function, "__func__", function), "__code__", None)
+        if isinstance(code, CodeType) and code.co_filename == filename:
+            lines = sorted(
+                load_line
+                for part in _with_nested(code)
+                for _, load_line in _loads(part, method)
+                if load_line >= statement_line
+            )
+            return lines[rank - 1] if 0 < rank <= len(lines) else None
+        outer = outer.f_back
+    return None
+
+
+def _with_nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _with_nested(constant)
+
+
+def users_frames(error: BaseException, home: Home | None = None) -> str:
+    """The user's part of ``error``'s traceback, as Python prints it; "" when none of it is theirs."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename, home)]
+    return "".join(traceback.format_list(frames)).rstrip("\n")
+
+
+def user_code_error(
+    what: str, error: BaseException, hint: str | None = None, home: Home | None = None
+) -> UserCodeError:
+    """What to raise when ``what`` (the user's code) raised ``error``. Keeps the text and none of the objects."""
+    summary = "".join(traceback.format_exception_only(type(error), error)).strip()
+    return UserCodeError(f"{what} raised {summary}", users_frames(error, home), hint)

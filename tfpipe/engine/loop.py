@@ -1,0 +1,162 @@
+"""The training loop and its clock: fetch a batch, run the step, note both times, nothing else.
+
+The clock is an argument so that tests drive the loop with one of their own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from tfpipe.messages import Length
+from tfpipe.records import Block, BlockKind
+
+Clock = Callable[[], float]
+
+
+class Step(Protocol):
+    """What is run on each batch.
+
+    ``synchronous`` is True when a call returns only after the work is done, as on a CPU. ``traces`` counts the
+    graphs built so far, None when the step is no ``tf.function``.
+    """
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def synchronous(self) -> bool: ...
+
+    @property
+    def parameters(self) -> int | None: ...
+
+    @property
+    def traces(self) -> int | None: ...
+
+    def __call__(self, batch: Any) -> Any: ...
+
+    def finish(self, result: Any) -> None:
+        """Return when the device has done everything up to ``result``."""
+        ...
+
+
+def drive(
+    batches: Iterator[Any],
+    step: Step,
+    length: Length,
+    *,
+    kind: BlockKind,
+    round: int,
+    clock: Clock = time.perf_counter,
+    cpu_clock: Clock = time.process_time,
+) -> Block:
+    """Run ``step`` on ``batches``: first batch, warm-up, then what counts.
+
+    The first batch is timed by itself (it fills buffers) and handed to the first step. Warm-up and counted part
+    each go on until both of ``length``'s minima are reached. A device that runs asynchronously is waited for
+    once before the counted part and once at its end, never in between: the last ``step_s`` holds that wait.
+
+    Raises:
+        EndOfDataError: the data set ended before the block did.
+    """
+    start = clock()
+    batch = _next(batches)
+    first_batch_s = clock() - start
+
+    warmup_steps = 0
+    result: Any = None
+    start = clock()
+    while warmup_steps < length.warmup_steps or clock() - start < length.warmup_s:
+        result = step(batch)
+        batch = _next(batches)
+        warmup_steps += 1
+    if warmup_steps and not step.synchronous:
+        step.finish(result)
+
+    step_s: list[float] = []
+    fetch_s: list[float] = []
+    traces_before = step.traces
+    cpu_before = cpu_clock()
+    # The batch in hand was fetched before the clock starts: the counted part ends with a fetch, so that it holds
+    # exactly as many fetches as steps.
+    begin = previous = clock()
+    steps, seconds = length.steps, length.seconds
+    while True:
+        result = step(batch)
+        asked = clock()
+        batch = next(batches, _END)
+        now = clock()
+        fetch_s.append(now - asked)
+        step_s.append(now - previous)
+        previous = now
+        if batch is _END:
+            raise EndOfDataError(len(step_s))
+        if len(step_s) >= steps and now - begin >= seconds:
+            break
+    if not step.synchronous:
+        step.finish(result)
+        now = clock()
+        step_s[-1] += now - previous
+    return Block(
+        kind=kind,
+        round=round,
+        warmup_steps=warmup_steps,
+        steps=len(step_s),
+        elapsed_s=now - begin,
+        step_s=tuple(step_s),
+        fetch_s=tuple(fetch_s),
+        cpu_s=cpu_clock() - cpu_before,
+        first_batch_s=first_batch_s,
+        synchronous=step.synchronous,
+        retraced=(step.traces or 0) - (traces_before or 0),
+    )
+
+
+def drive_floor(
+    batch: Any,
+    step: Step,
+    length: Length,
+    *,
+    round: int,
+    clock: Clock = time.perf_counter,
+    cpu_clock: Clock = time.process_time,
+) -> Block:
+    """Run ``step`` on the same batch again and again: compute alone, with the loop's own cost and no fetch."""
+    block = drive(_repeat(batch), step, length, kind="floor", round=round, clock=clock, cpu_clock=cpu_clock)
+    # Handing out the same object is no fetch; what its two clock reads cost belongs to the step.
+    return Block(
+        kind="floor",
+        round=round,
+        warmup_steps=block.warmup_steps,
+        steps=block.steps,
+        elapsed_s=block.elapsed_s,
+        step_s=block.step_s,
+        fetch_s=(0.0,) * block.steps,
+        cpu_s=block.cpu_s,
+        synchronous=block.synchronous,
+        retraced=block.retraced,
+    )
+
+
+class EndOfDataError(Exception):
+    """The data set ended inside a block; ``steps`` were counted before."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(f"the data set ended after {steps} counted steps")
+        self.steps = steps
+
+
+_END = object()
+
+
+def _next(batches: Iterator[Any]) -> Any:
+    batch = next(batches, _END)
+    if batch is _END:
+        raise EndOfDataError(0)
+    return batch
+
+
+def _repeat(batch: Any) -> Iterator[Any]:
+    while True:
+        yield batch

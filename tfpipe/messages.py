@@ -1,0 +1,153 @@
+"""What the parent and the worker process say to each other, one JSON line each way.
+
+The parent never imports TensorFlow; the worker never writes a run file. A request is answered by exactly one
+reply, with any number of ``Progress`` lines before it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from tfpipe.records import Block, Data, Environment, Node, Step
+from tfpipe.settings import PipelineSettings
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    pass
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a run measures apart from the candidates' knobs; a resumed run must have the same.
+
+    ``batch_size`` is None where the device decides. ``step`` is ``resnet18``, ``none`` or ``simulated:66ms``.
+    """
+
+    dataset: str
+    data_dir: str | None
+    require_data: bool
+    image_size: int
+    batch_size: int | None
+    step: str
+    width: int
+    seed: int
+
+
+class Length(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a block is: until both minima are reached, first for the uncounted warm-up, then for what counts."""
+
+    warmup_steps: int
+    warmup_s: float
+    steps: int
+    seconds: float
+
+
+# --- requests ----------------------------------------------------------------------------------------------
+
+
+class Prepare(_Message, frozen=True):
+    """Load the data, build the step and trace it. First request to every worker."""
+
+    workload: Workload
+
+
+class MeasureFloor(_Message, frozen=True):
+    """Every step gets the same batch, already on its device, and no pipeline is alive."""
+
+    round: int
+    length: Length
+
+
+class MeasureFetchFloor(_Message, frozen=True):
+    """A pipeline that repeats one finished batch, through the step: what fetching costs when nothing is awaited."""
+
+    round: int
+    length: Length
+
+
+class MeasureCapacity(_Message, frozen=True):
+    """The candidate's pipeline drained alone."""
+
+    settings: PipelineSettings
+    round: int
+    length: Length
+
+
+class MeasureStep(_Message, frozen=True):
+    """The candidate's pipeline through the step."""
+
+    settings: PipelineSettings
+    round: int
+    length: Length
+
+
+class CaptureTrace(_Message, frozen=True):
+    """The candidate's pipeline through the step under the profiler, written below ``logdir``."""
+
+    settings: PipelineSettings
+    warmup_steps: int
+    steps: int
+    logdir: str
+
+
+Request: TypeAlias = Prepare | MeasureFloor | MeasureFetchFloor | MeasureCapacity | MeasureStep | CaptureTrace
+
+
+# --- replies -----------------------------------------------------------------------------------------------
+
+
+class Progress(_Message, frozen=True):
+    """What is happening inside a long request. ``fraction`` is None where the end is not known."""
+
+    text: str
+    fraction: float | None = None
+
+
+class Prepared(_Message, frozen=True):
+    environment: Environment
+    data: Data
+    step: Step
+    timings_s: dict[str, float]
+
+
+class Measured(_Message, frozen=True):
+    """``executed`` is what ran, empty where there was no pipeline."""
+
+    block: Block
+    executed: tuple[Node, ...] = ()
+    peak_memory_bytes: int | None = None
+    step_traces: int | None = None
+
+
+class Traced(_Message, frozen=True):
+    """``path`` is the session folder that the profiler wrote."""
+
+    path: str
+    steps: int
+    step_s: float
+    fetch_s: float
+    size_bytes: int
+
+
+class Failed(_Message, frozen=True):
+    """The request could not be carried out.
+
+    ``cause`` is ``candidate`` when the pipeline or the step raised, ``request`` when what was asked for is the
+    user's mistake, ``died`` when the worker ended by itself, ``timeout`` when it was ended for taking too long,
+    ``bug`` when the fault is tfpipe's. ``detail`` is a traceback, trimmed for user code.
+    """
+
+    cause: Literal["candidate", "request", "died", "timeout", "bug"]
+    message: str
+    hint: str | None = None
+    detail: str | None = None
+    exit_code: int = 1
+
+
+Reply: TypeAlias = Prepared | Measured | Traced | Failed
+Line: TypeAlias = Progress | Prepared | Measured | Traced | Failed
+
+encode = msgspec.json.Encoder().encode
+decode_request = msgspec.json.Decoder(Request).decode
+decode_line = msgspec.json.Decoder(Line).decode

@@ -1,0 +1,168 @@
+"""Journal entries to a ``Run``: everything that a report says, derived from what was measured. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from tfpipe.analysis.attribution import FloorEstimate, attribute, estimate_floor, examples_per_s
+from tfpipe.analysis.doubts import find_doubts
+from tfpipe.analysis.recommend import recommend
+from tfpipe.analysis.verdict import classify
+from tfpipe.errors import TfpipeError
+from tfpipe.messages import Failed, Measured, Prepared, Traced
+from tfpipe.records import Block, Candidate, Floor, Run, TraceRecord
+from tfpipe.runfile import TRACES_NAME
+from tfpipe.runner.journal import (
+    CandidateFailed,
+    CandidateMeasured,
+    CandidateTraced,
+    Entry,
+    Finished,
+    FloorMeasured,
+    Started,
+    WorkloadPrepared,
+)
+from tfpipe.settings import NamedSettings
+
+
+def assemble_run(entries: Sequence[Entry]) -> Run | None:
+    """The run so far; None while the workload is not prepared or no floor is measured."""
+    started = next((e for e in entries if isinstance(e, Started)), None)
+    prepared = next((e.prepared for e in entries if isinstance(e, WorkloadPrepared)), None)
+    finished = next((e for e in entries if isinstance(e, Finished)), None)
+    floors = [e.measured.block for e in entries if isinstance(e, FloorMeasured)]
+    floor = _floor(floors)
+    if started is None or prepared is None or floor is None:
+        return None
+    candidates = tuple(_candidate(named, entries, floor, prepared) for named in started.candidates)
+    run = Run(
+        tfpipe_version=started.tfpipe_version,
+        created=started.created,
+        command=started.command,
+        complete=finished is not None,
+        environment=prepared.environment,
+        data=prepared.data,
+        step=dataclasses.replace(prepared.step, traces=_step_traces(entries) or prepared.step.traces),
+        floor=Floor(
+            step_s=None if floor.step_s is None else floor.step_s.interval(low=0.0),
+            fetch_s=floor.fetch_s.value,
+            blocks=tuple(floors),
+        ),
+        candidates=candidates,
+        recommendation=None,
+        warnings=(),
+        timings_s=prepared.timings_s | ({} if finished is None else finished.timings_s),
+    )
+    try:
+        recommendation = recommend(run)
+    except TfpipeError:
+        recommendation = None
+    return dataclasses.replace(run, recommendation=recommendation, warnings=find_doubts(run))
+
+
+def _floor(blocks: Sequence[Block]) -> FloorEstimate | None:
+    counted = [block for block in blocks if not block.retraced]
+    fetch_floors = [block for block in counted if block.kind == "fetch-floor"]
+    if not fetch_floors:
+        return None
+    return estimate_floor([block for block in counted if block.kind == "floor"], fetch_floors)
+
+
+def _step_traces(entries: Sequence[Entry]) -> int | None:
+    return max((e.measured.step_traces or 0 for e in entries if isinstance(e, CandidateMeasured)), default=None)
+
+
+def _candidate(named: NamedSettings, entries: Sequence[Entry], floor: FloorEstimate, prepared: Prepared) -> Candidate:
+    identity = named.settings.id
+    measured = [e.measured for e in entries if isinstance(e, CandidateMeasured) and e.id == identity]
+    failed = next((e.failed for e in entries if isinstance(e, CandidateFailed) and e.id == identity), None)
+    traced = next((e.traced for e in entries if isinstance(e, CandidateTraced) and e.id == identity), None)
+    batch_size = prepared.data.batch_size
+    capacities = [m.block for m in measured if m.block.kind == "capacity"]
+    through_step = [m for m in measured if m.block.kind == "step"]
+    candidate = Candidate(
+        id=identity,
+        name=named.name,
+        settings=named.settings,
+        status="failed" if failed else "complete",
+        error=_cause(failed) if failed else None,
+        blocks=tuple(m.block for m in measured),
+        capacity_examples_per_s=_capacity(capacities, batch_size),
+        cpu_s_per_example=_cpu_s_per_example(capacities, batch_size),
+    )
+    # A block in which the step was traced anew measured the building of a graph, not a step.
+    counted = [m.block for m in through_step if not m.block.retraced]
+    if counted:
+        return _with_step(candidate, through_step, counted, traced, floor, prepared)
+    if failed:
+        return candidate
+    return dataclasses.replace(candidate, status="skipped", error="not measured before the run ended")
+
+
+def _with_step(
+    candidate: Candidate,
+    through_step: Sequence[Measured],
+    counted: Sequence[Block],
+    traced: Traced | None,
+    floor: FloorEstimate,
+    prepared: Prepared,
+) -> Candidate:
+    attribution = attribute(counted, floor)
+    fraction = None if attribution.input_fraction is None else attribution.input_fraction.interval(low=0.0, high=1.0)
+    contention = None if attribution.contention_fraction is None else attribution.contention_fraction.interval(high=1.0)
+    step_s = attribution.step_s.value
+    rate = examples_per_s(attribution.step_s, prepared.data.batch_size).interval(low=0.0)
+    overhead = None if traced is None else traced.step_s / step_s - 1
+    return dataclasses.replace(
+        candidate,
+        step_s=attribution.step_s.interval(low=0.0),
+        floor_s=attribution.compute_s,
+        compute_s=attribution.compute_s,
+        input_wait_s=attribution.input_wait_s,
+        contention_s=attribution.contention_s,
+        input_fraction=fraction,
+        contention_fraction=contention,
+        verdict=classify(fraction, contention) if fraction and contention else None,
+        examples_per_s=rate,
+        first_batch_s=statistics.median(b.first_batch_s for b in counted if b.first_batch_s is not None),
+        buffered_bytes=max(sum(node.buffered_bytes or 0 for node in m.executed) for m in through_step),
+        peak_memory_bytes=max((m.peak_memory_bytes for m in through_step if m.peak_memory_bytes), default=None),
+        epoch_s=prepared.data.examples / rate.value,
+        executed=max(through_step, key=lambda m: m.block.round).executed,
+        trace=None if traced is None else _trace(traced, overhead),
+        profiler_overhead_fraction=overhead,
+    )
+
+
+def _trace(traced: Traced, overhead: float | None) -> TraceRecord:
+    """The path is stored from the traces folder on, so that a run directory can be moved."""
+    parts = PurePath(traced.path).parts
+    start = len(parts) - 1 - parts[::-1].index(TRACES_NAME)
+    return TraceRecord(
+        path=str(PurePath(*parts[start:])),
+        steps=traced.steps,
+        step_s=traced.step_s,
+        fetch_s=traced.fetch_s,
+        size_bytes=traced.size_bytes,
+        overhead_fraction=overhead,
+    )
+
+
+def _cause(failed: Failed) -> str:
+    return failed.message if failed.detail is None else f"{failed.message}\n{failed.detail.rstrip()}"
+
+
+def _capacity(blocks: Sequence[Block], batch_size: int) -> float | None:
+    """Examples per second over all capacity blocks together."""
+    steps = sum(block.steps for block in blocks)
+    return steps * batch_size / math.fsum(block.elapsed_s for block in blocks) if steps else None
+
+
+def _cpu_s_per_example(blocks: Sequence[Block], batch_size: int) -> float | None:
+    """CPU seconds of the whole process per example while the pipeline runs alone."""
+    steps = sum(block.steps for block in blocks)
+    return math.fsum(block.cpu_s or 0.0 for block in blocks) / (steps * batch_size) if steps else None

@@ -1,0 +1,124 @@
+"""The journal: one JSON line per thing that happened, on disk before the next begins.
+
+It holds everything that was measured. ``run.json`` is made from it, and a run that was killed goes on from it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import IO, TypeAlias
+
+import msgspec
+
+from tfpipe.errors import DataError
+from tfpipe.messages import Failed, Measured, Prepared, Traced, Workload
+from tfpipe.runfile import storage_error
+from tfpipe.settings import NamedSettings
+
+VERSION = 1
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    pass
+
+
+class Started(_Entry, frozen=True):
+    """First line of every journal: what is measured. ``steps`` and ``time_budget_s`` are what the user set."""
+
+    version: int
+    tfpipe_version: str
+    created: str
+    command: tuple[str, ...]
+    workload: Workload
+    candidates: tuple[NamedSettings, ...]
+    steps: int | None
+    time_budget_s: float
+
+
+class WorkloadPrepared(_Entry, frozen=True):
+    prepared: Prepared
+
+
+class FloorMeasured(_Entry, frozen=True):
+    measured: Measured
+
+
+class CandidateMeasured(_Entry, frozen=True):
+    id: str
+    measured: Measured
+
+
+class CandidateTraced(_Entry, frozen=True):
+    id: str
+    traced: Traced
+
+
+class CandidateFailed(_Entry, frozen=True):
+    id: str
+    failed: Failed
+
+
+class Finished(_Entry, frozen=True):
+    timings_s: dict[str, float]
+
+
+Entry: TypeAlias = (
+    Started | WorkloadPrepared | FloorMeasured | CandidateMeasured | CandidateTraced | CandidateFailed | Finished
+)
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Entry).decode
+
+
+class Journal:
+    """Appends entries to a file and remembers them.
+
+    Raises:
+        TfpipeError: the disk is full or the file cannot be written.
+    """
+
+    def __init__(self, path: Path, entries: tuple[Entry, ...] = ()) -> None:
+        self.entries = list(entries)
+        self._path = path
+        try:
+            self._file: IO[bytes] = open(path, "ab", buffering=0)  # noqa: SIM115
+        except OSError as error:
+            raise storage_error(path, error) from None
+
+    def append(self, entry: Entry) -> None:
+        try:
+            self._file.write(_encode(entry) + b"\n")
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise storage_error(self._path, error) from None
+        self.entries.append(entry)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_journal(path: Path) -> tuple[Entry, ...]:
+    """The entries on disk; a last line that was cut off by a crash is left out.
+
+    Raises:
+        DataError: the file is missing, of another version, or damaged before its last line.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}.", "Name a directory that tfpipe wrote.") from None
+    entries: list[Entry] = []
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            entries.append(_decode(line))
+        except msgspec.MsgspecError as error:
+            raise DataError(f"{path}, line {number} is damaged: {error}.", "Repeat the run.") from None
+    if not entries or not isinstance(entries[0], Started):
+        raise DataError(f"{path} does not begin like a journal of tfpipe.", "Repeat the run.")
+    if entries[0].version != VERSION:
+        raise DataError(
+            f"{path} has journal version {entries[0].version}; this tfpipe reads version {VERSION}.",
+            f"Read it with the tfpipe that wrote it: {entries[0].tfpipe_version}.",
+        )
+    return tuple(entries)

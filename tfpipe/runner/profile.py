@@ -1,0 +1,256 @@
+"""The course of a run: prepare, floor and capacity, interleaved rounds, traces. Every result goes to the journal.
+
+Knows no TensorFlow: whatever carries out the requests is an argument, and so are the clock and the display.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from tfpipe.analysis.ranking import is_settled
+from tfpipe.errors import TfpipeError
+from tfpipe.messages import (
+    CaptureTrace,
+    Failed,
+    MeasureCapacity,
+    Measured,
+    MeasureFetchFloor,
+    MeasureFloor,
+    MeasureStep,
+    Prepare,
+    Prepared,
+    Traced,
+)
+from tfpipe.records import Block
+from tfpipe.runner.assemble import assemble_run
+from tfpipe.runner.executor import Executor
+from tfpipe.runner.journal import (
+    CandidateFailed,
+    CandidateMeasured,
+    CandidateTraced,
+    Finished,
+    FloorMeasured,
+    Journal,
+    Started,
+    WorkloadPrepared,
+)
+from tfpipe.runner.plan import MIN_ROUNDS, PROBE, PROFILER_S, Plan, make_plan
+from tfpipe.settings import NamedSettings
+
+T = TypeVar("T")
+
+# Probe and capacity blocks come before the rounds.
+BEFORE_ROUNDS = -1
+
+
+class WorkerBugError(Exception):
+    """The worker met a fault of tfpipe's own; the text is its traceback."""
+
+
+class Display(Protocol):
+    """What the user sees while a run goes on."""
+
+    def show(self, text: str, *, elapsed_s: float, budget_s: float) -> None:
+        """``text`` is what is measured now; seconds of measuring done and at most to do."""
+        ...
+
+
+class Profile:
+    """One run, from what its journal already has to the last trace.
+
+    Args:
+        executor: carries out the requests.
+        journal: begins with ``Started``; may hold a part of the run already.
+        traces: the folder for the traces, one subfolder per candidate.
+        candidate_timeout_s: how long one request about a candidate may take; None for ever.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        journal: Journal,
+        traces: Path,
+        display: Display,
+        *,
+        candidate_timeout_s: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        started = journal.entries[0]
+        assert isinstance(started, Started)
+        self._started = started
+        self._executor = executor
+        self._journal = journal
+        self._traces = traces
+        self._display = display
+        self._timeout_s = candidate_timeout_s
+        self._clock = clock
+        self._begin = clock()
+
+    def run(self) -> None:
+        """Measure whatever is still missing.
+
+        Raises:
+            TfpipeError: the workload cannot be prepared, or its floor not measured.
+            WorkerBugError: a fault of tfpipe's own.
+        """
+        begin = self._clock()
+        self._prepare()
+        self._begin = self._clock()
+        if self._has_step:
+            self._measure_floor(MeasureFloor(round=BEFORE_ROUNDS, length=PROBE))
+        plan = make_plan(
+            floor_step_s=self._probed_floor_s(),
+            steps=self._started.steps,
+            candidates=len(self._started.candidates),
+            time_budget_s=self._started.time_budget_s,
+        )
+        for named in self._alive():
+            self._measure(
+                named, MeasureCapacity(settings=named.settings, round=BEFORE_ROUNDS, length=plan.capacity()), "alone"
+            )
+        self._measure_rounds(plan)
+        for named in self._alive():
+            self._capture_trace(named, plan)
+        timings_s = {"prepare": self._begin - begin, "measure": self._clock() - self._begin}
+        self._journal.append(Finished(timings_s=timings_s))
+
+    # --- stages ----------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        self._show("starting")
+        reply = self._executor.execute(Prepare(workload=self._started.workload))
+        if isinstance(reply, Failed):
+            raise _error(reply)
+        assert isinstance(reply, Prepared)
+        if not any(isinstance(entry, WorkloadPrepared) for entry in self._journal.entries):
+            self._journal.append(WorkloadPrepared(prepared=reply))
+
+    def _measure_rounds(self, plan: Plan) -> None:
+        """Interleaved rounds, each in a random order of its own, until settled or out of time."""
+        number = 0
+        while self._alive() and (number < MIN_ROUNDS or self._worth_another_round(plan)):
+            tasks: list[NamedSettings | MeasureFloor | MeasureFetchFloor] = [*self._alive()]
+            if self._has_step:
+                tasks.append(MeasureFloor(round=number, length=plan.floor()))
+            if number < plan.fetch_floor_rounds:
+                tasks.append(MeasureFetchFloor(round=number, length=plan.fetch_floor()))
+            # Seeded by seed and round, so that a resumed run goes on in the same order.
+            random.Random(f"{self._started.workload.seed}/{number}").shuffle(tasks)
+            for task in tasks:
+                if isinstance(task, NamedSettings):
+                    length = plan.block(batch_s=self._batch_s(task))
+                    request = MeasureStep(settings=task.settings, round=number, length=length)
+                    self._measure(task, request, f"round {number + 1}")
+                else:
+                    self._measure_floor(task)
+            number += 1
+
+    def _worth_another_round(self, plan: Plan) -> bool:
+        if plan.steps is not None:
+            return False
+        run = assemble_run(self._journal.entries)
+        if run is None or is_settled(run.candidates):
+            return False
+        elapsed_s = self._elapsed_s()
+        rounds = 1 + max(e.measured.block.round for e in self._entries(CandidateMeasured))
+        return elapsed_s + elapsed_s / rounds + self._traces_s(plan) <= self._started.time_budget_s
+
+    def _measure_floor(self, request: MeasureFloor | MeasureFetchFloor) -> None:
+        kind = "floor" if isinstance(request, MeasureFloor) else "fetch-floor"
+        if any(e.measured.block.kind == kind and e.measured.block.round == request.round for e in self._floors()):
+            return
+        self._show("compute alone" if kind == "floor" else "an empty fetch")
+        reply = self._executor.execute(request, timeout_s=self._timeout_s)
+        if isinstance(reply, Failed):
+            raise _error(reply)
+        assert isinstance(reply, Measured)
+        self._journal.append(FloorMeasured(measured=reply))
+
+    def _measure(self, named: NamedSettings, request: MeasureCapacity | MeasureStep, stage: str) -> None:
+        kind = "capacity" if isinstance(request, MeasureCapacity) else "step"
+        if any(b.kind == kind and b.round == request.round for b in self._blocks(named)) or self._has_failed(named):
+            return
+        self._show(f"{stage}: {named.name or named.settings.id}")
+        reply = self._executor.execute(request, timeout_s=self._timeout_s)
+        if isinstance(reply, Failed):
+            self._journal.append(CandidateFailed(id=named.settings.id, failed=reply))
+        else:
+            assert isinstance(reply, Measured)
+            self._journal.append(CandidateMeasured(id=named.settings.id, measured=reply))
+
+    def _capture_trace(self, named: NamedSettings, plan: Plan) -> None:
+        identity = named.settings.id
+        if any(entry.id == identity for entry in self._entries(CandidateTraced)):
+            return
+        self._show(f"trace: {named.name or identity}")
+        warmup_steps, steps = plan.trace(self._step_s(named))
+        reply = self._executor.execute(
+            CaptureTrace(
+                settings=named.settings, warmup_steps=warmup_steps, steps=steps, logdir=str(self._traces / identity)
+            ),
+            timeout_s=self._timeout_s,
+        )
+        if isinstance(reply, Failed):
+            self._journal.append(CandidateFailed(id=identity, failed=reply))
+        else:
+            assert isinstance(reply, Traced)
+            self._journal.append(CandidateTraced(id=identity, traced=reply))
+
+    # --- what the journal says -------------------------------------------------------------------------------
+
+    @property
+    def _has_step(self) -> bool:
+        return self._started.workload.step != "none"
+
+    def _entries(self, kind: type[T]) -> list[T]:
+        return [entry for entry in self._journal.entries if isinstance(entry, kind)]
+
+    def _floors(self) -> list[FloorMeasured]:
+        return self._entries(FloorMeasured)
+
+    def _has_failed(self, named: NamedSettings) -> bool:
+        return any(entry.id == named.settings.id for entry in self._entries(CandidateFailed))
+
+    def _alive(self) -> list[NamedSettings]:
+        return [named for named in self._started.candidates if not self._has_failed(named)]
+
+    def _blocks(self, named: NamedSettings) -> list[Block]:
+        return [e.measured.block for e in self._entries(CandidateMeasured) if e.id == named.settings.id]
+
+    def _probed_floor_s(self) -> float:
+        """Seconds per step of the first floor block; 0 with no step."""
+        blocks = [e.measured.block for e in self._floors() if e.measured.block.kind == "floor"]
+        return blocks[0].elapsed_s / blocks[0].steps if blocks else 0.0
+
+    def _batch_s(self, named: NamedSettings) -> float | None:
+        """Seconds per batch of the pipeline alone."""
+        capacity = next((b for b in self._blocks(named) if b.kind == "capacity"), None)
+        return None if capacity is None else capacity.elapsed_s / capacity.steps
+
+    def _step_s(self, named: NamedSettings) -> float:
+        blocks = [b for b in self._blocks(named) if b.kind == "step"]
+        return sum(b.elapsed_s for b in blocks) / sum(b.steps for b in blocks)
+
+    def _traces_s(self, plan: Plan) -> float:
+        """Seconds that the traces will take."""
+        return sum(PROFILER_S + sum(plan.trace(self._step_s(n))) * self._step_s(n) for n in self._alive())
+
+    def _elapsed_s(self) -> float:
+        """Seconds of measuring in this process."""
+        return self._clock() - self._begin
+
+    def _show(self, text: str) -> None:
+        self._display.show(text, elapsed_s=self._elapsed_s(), budget_s=self._started.time_budget_s)
+
+
+def _error(failed: Failed) -> Exception:
+    """What stops a whole run: the user's mistake as a message, a fault of ours as the worker's traceback."""
+    if failed.cause == "bug":
+        return WorkerBugError(f"{failed.message}\n{failed.detail}")
+    error = TfpipeError(failed.message if failed.detail is None else f"{failed.message}\n{failed.detail}", failed.hint)
+    error.exit_code = failed.exit_code
+    return error
