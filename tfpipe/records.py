@@ -241,8 +241,30 @@ class Recommendation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a user demands of the current candidate; ``tolerance`` is the share it may be slower than a baseline."""
+
+    max_input_fraction: float | None = None
+    min_examples_per_s: float | None = None
+    tolerance: float = 0.05
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """Whether the limits were kept. ``uncertain`` says that an interval straddles one."""
+
+    passed: bool
+    uncertain: bool
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A finished or interrupted ``tfpipe profile``; ``complete`` is False when rounds are missing."""
+    """A finished or interrupted ``tfpipe profile``; ``complete`` is False when rounds are missing.
+
+    ``current`` is the candidate that stands for what the user has.
+    """
 
     tfpipe_version: str
     created: str
@@ -252,9 +274,11 @@ class Run:
     data: Data
     step: Step
     floor: Floor
+    current: str
     candidates: tuple[Candidate, ...]
     recommendation: Recommendation | None
     warnings: tuple[Warning, ...]
+    gate: Gate | None = None
     timings_s: dict[str, float] = field(default_factory=dict)
 
     def candidate(self, candidate_id: str) -> Candidate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
 from tfpipe.analysis.attribution import rate_by_round
@@ -27,8 +28,20 @@ def rate(candidate: Candidate) -> float:
 
 
 def fastest(candidates: Sequence[Candidate]) -> Candidate:
-    """The one with the most examples per second. Raises ValueError for none."""
-    return max(candidates, key=rate)
+    """The one that was fastest in the median round, each round compared within itself. Raises ValueError for none.
+
+    The median of its rounds, so that one pause of the machine in one block does not choose; within rounds, so that
+    a machine that slows down between them does not either.
+    """
+    rates = {c.id: _rates(c) for c in candidates}
+    rounds = {number for by_round in rates.values() for number in by_round}
+    typical = {n: statistics.median(by_round[n] for by_round in rates.values() if n in by_round) for n in rounds}
+
+    def relative(candidate: Candidate) -> tuple[float, float]:
+        own = rates[candidate.id]
+        return statistics.median(own[n] / typical[n] for n in own), rate(candidate)
+
+    return max(candidates, key=relative)
 
 
 def gain(numerator: Candidate, denominator: Candidate) -> Interval:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 
-from tfpipe.analysis.ranking import fastest, gain, is_tie, measured, rate
+from tfpipe.analysis.ranking import WORTHWHILE, fastest, gain, is_tie, measured, rate
 from tfpipe.errors import TfpipeError
 from tfpipe.records import Candidate, Gain, Recommendation, Run
 from tfpipe.settings import PipelineSettings
@@ -37,11 +37,13 @@ def recommend(run: Run, max_memory_bytes: int | None = None) -> Recommendation:
             "Raise --max-memory, or profile smaller buffers: --shuffle-buffer and --prefetch.",
         )
     leader = fastest(allowed)
-    baseline = _baseline(compared)
-    # All that may be as fast as anything; what one would write without thinking is among them or it is worth changing.
+    baseline = _baseline(run, compared)
     equal = [c for c in allowed if c is leader or is_tie(leader, c)]
-    chosen = min(equal, key=lambda c: cost(c, baseline.settings))
-    change = baseline not in equal
+    over_baseline = gain(leader, baseline)
+    change = baseline not in allowed or (over_baseline.low > 1.0 and over_baseline.value >= WORTHWHILE)
+    # What one would write without thinking is kept unless something is surely faster; then the cheapest of the
+    # fastest is taken.
+    chosen = min(equal, key=lambda c: cost(c, baseline.settings)) if change else baseline
     ties = [c for c in equal if c is not chosen]
     gains = _gains(chosen, compared)
     headspace = None
@@ -76,16 +78,9 @@ def cost(candidate: Candidate, baseline: PipelineSettings) -> tuple[float, float
     return step, threads, distance
 
 
-def _baseline(compared: Sequence[Candidate]) -> Candidate:
-    """What the gains are about: the serial pipeline as TensorFlow runs it, else the one nearest to it."""
-    plain = PipelineSettings()
-
-    def distance(candidate: Candidate) -> tuple[int, int]:
-        settings = candidate.settings
-        differing = [f.name for f in fields(settings) if getattr(settings, f.name) != getattr(plain, f.name)]
-        return len([name for name in differing if name != "shuffle_buffer"]), compared.index(candidate)
-
-    return min(compared, key=distance)
+def _baseline(run: Run, compared: Sequence[Candidate]) -> Candidate:
+    """What the user has, or the first that was measured in its place."""
+    return next((c for c in compared if c.id == run.current), compared[0])
 
 
 def _gains(chosen: Candidate, compared: Sequence[Candidate]) -> list[Gain]:

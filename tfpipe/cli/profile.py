@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from tfpipe.records import Limits, Run
     from tfpipe.runner.journal import Started
 
 
 @click.command(context_settings={"show_default": True, "max_content_width": 100})
-@click.option("--dataset", required=True, metavar="NAME", help="Built-in data set: cifar100, cifar10 or photos.")
+@click.option("--dataset", metavar="NAME", help="Built-in data set: cifar100, cifar10 or photos.")
 @click.option("--data-dir", metavar="PATH", help="Where its files are; without it Keras's cache or a download.")
 @click.option("--require-data", is_flag=True, help="Fail where real data cannot be had, instead of generating some.")
 @click.option(
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 @click.option("--threadpool", metavar="LIST", help="Private thread pool size: numbers, none (left out).")
 @click.option("--deterministic", metavar="LIST", help="true, false.")
 @click.option("--rewrites", metavar="LIST", help="default (what TensorFlow does), off (as written).")
+@click.option(
+    "--candidates", "which", default="all", type=click.Choice(["all", "current"]), help="current: only the first."
+)
 @click.option("--yes", is_flag=True, help="Do not ask before a grid of hundreds of candidates.")
 @click.option("--time-budget", default="180s", metavar="TIME", help="Time for measuring; start-up comes on top.")
 @click.option(
@@ -46,62 +50,82 @@ if TYPE_CHECKING:
     metavar="N",
     help="For the data's order, augmentation and the rounds' order.",
 )
+@click.option("--max-input-fraction", type=click.FloatRange(0, 1), metavar="SHARE", help="Exit 3 if it waits more.")
+@click.option("--min-examples-per-s", type=click.FloatRange(0), metavar="RATE", help="Exit 3 if it delivers less.")
+@click.option("--baseline", metavar="RUN", help="Exit 3 if it is slower than in that run.")
+@click.option(
+    "--tolerance", default=0.05, type=click.FloatRange(0, 1), metavar="SHARE", help="How much slower it may be."
+)
+@click.option("--strict", is_flag=True, help="An uncertain limit counts as missed.")
 @click.option("--output", metavar="DIR", help="Run directory.  [default: runs/<data set>-<time>]")
 @click.option("--force", is_flag=True, help="Replace an old run in the run directory.")
+@click.option("--resume", metavar="DIR", help="Go on with a run that was cut off; takes its settings from there.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run file's content instead of the report.")
 @click.option("--quiet", is_flag=True, help="No progress display.")
-def profile(*, output: str | None, force: bool, as_json: bool, quiet: bool, **options: Any) -> None:
+def profile(*, output: str | None, force: bool, resume: str | None, as_json: bool, quiet: bool, **options: Any) -> None:
     """Measure candidate pipelines through a training step and say what to use.
 
     Each knob takes a comma-separated list; the candidates are the lists' product. With no knob given, eight
     candidates that are worth trying first are measured.
     """
+    from dataclasses import replace
+    from pathlib import Path
+
+    from tfpipe.analysis.gate import check_gate
     from tfpipe.cli.display import ProgressDisplay
     from tfpipe.cli.terminal import terminal_width, use_color
-    from tfpipe.errors import EXIT_INTERRUPTED, TfpipeError
+    from tfpipe.errors import EXIT_INTERRUPTED, GateError, TfpipeError
     from tfpipe.report.hparams import write_hparams
     from tfpipe.report.text import profile_report
-    from tfpipe.runfile import (
-        JOURNAL_NAME,
-        LOG_NAME,
-        TRACES_NAME,
-        create_run_directory,
-        new_run_directory,
-        run_to_json,
-        write_run,
-    )
-    from tfpipe.runner.assemble import assemble_run
-    from tfpipe.runner.journal import Journal
+    from tfpipe.runfile import LOG_NAME, TRACES_NAME, new_run_directory, run_to_json, write_run
+    from tfpipe.runner.conduct import begin, conduct, reopen
     from tfpipe.runner.process import WORKER_COMMAND, ProcessExecutor
-    from tfpipe.runner.profile import Profile
 
-    started = _started(options)
-    directory = new_run_directory(output, started.workload.dataset)
-    create_run_directory(directory, force=force)
-    journal = Journal(directory / JOURNAL_NAME)
-    journal.append(started)
-    interrupted = False
+    limits, earlier = _limits(options)
+    if resume is not None:
+        directory = Path(resume)
+        journal = reopen(directory)
+    else:
+        started = _started(options)
+        directory = new_run_directory(output, started.workload.dataset)
+        journal = begin(directory, started, force=force)
     with ProgressDisplay(quiet=quiet) as display, open(directory / LOG_NAME, "ab") as log:
         executor = ProcessExecutor(WORKER_COMMAND, on_progress=display.on_progress, log=log)
-        try:
-            Profile(executor, journal, directory / TRACES_NAME, display).run()
-        except KeyboardInterrupt:
-            interrupted = True
-        finally:
-            executor.close()
-            journal.close()
-            run = assemble_run(journal.entries)
-            if run is not None:
-                write_run(directory, run)
-                write_hparams(run, directory / TRACES_NAME)
+        outcome = conduct(journal, directory, executor, display)
+    run = outcome.run
     if run is None:
-        raise TfpipeError("Interrupted before anything was measured.")
+        raise TfpipeError(
+            "Interrupted before anything was measured.", f"Go on with: tfpipe profile --resume {directory}"
+        )
+    if limits is not None:
+        run = replace(run, gate=check_gate(run, limits, earlier))
+        write_run(directory, run)
+    write_hparams(run, directory / TRACES_NAME)
     if as_json:
         click.echo(run_to_json(run), nl=False)
     else:
         click.echo(profile_report(run, directory, width=terminal_width(), color=use_color()), nl=False, color=True)
-    if interrupted:
+    if outcome.interrupted:
         raise SystemExit(EXIT_INTERRUPTED)
+    if run.gate is not None and not run.gate.passed:
+        raise GateError(run.gate.sentence, None)
+
+
+def _limits(options: dict[str, Any]) -> tuple[Limits | None, Run | None]:
+    """The limits that were set, None for none, and the run that the baseline names."""
+    from tfpipe.records import Limits
+    from tfpipe.runfile import find_run, load_run
+
+    limits = Limits(
+        max_input_fraction=options.pop("max_input_fraction"),
+        min_examples_per_s=options.pop("min_examples_per_s"),
+        tolerance=options.pop("tolerance"),
+        strict=options.pop("strict"),
+    )
+    baseline = options.pop("baseline")
+    earlier = None if baseline is None else load_run(find_run(baseline))
+    wanted = limits.max_input_fraction is not None or limits.min_examples_per_s is not None or earlier is not None
+    return (limits if wanted else None), earlier
 
 
 def _started(options: dict[str, Any]) -> Started:
@@ -117,6 +141,8 @@ def _started(options: dict[str, Any]) -> Started:
     from tfpipe.units import parse_seconds
 
     dataset, step = options["dataset"], options["step"]
+    if dataset is None:
+        raise UsageError("Nothing to profile was named.", "Name a data set: tfpipe profile --dataset cifar100")
     if dataset not in DATASETS:
         raise UsageError(f"There is no data set {dataset!r}.", f"Choose one of: {', '.join(DATASETS)}.")
     if parse_step(step)[0] not in STEPS:
@@ -144,6 +170,7 @@ def _started(options: dict[str, Any]) -> Started:
             seed=options["seed"],
         ),
         candidates=candidates,
+        current=candidates[0].settings.id,
         steps=options["steps"],
         time_budget_s=time_budget_s,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -31,6 +32,9 @@ from tfpipe.messages import (
     Request,
 )
 
+# Once a second costs nothing that a measurement could see.
+ORPHAN_CHECK_S = 1.0
+
 
 def main() -> None:
     read_fd, write_fd = int(sys.argv[1]), int(sys.argv[2])
@@ -40,6 +44,7 @@ def main() -> None:
     def send(line: Line) -> None:
         replies.write(messages.encode(line) + b"\n")
 
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     handle = _handler(send)
     with os.fdopen(read_fd, "rb") as requests:
         for text in requests:
@@ -49,6 +54,13 @@ def main() -> None:
     # Not sys.exit: a thread of user code inside a map function can keep the interpreter from ever ending.
     sys.stderr.flush()
     os._exit(0)
+
+
+def _end_with_parent(parent: int) -> None:
+    """End this process when the parent is gone, however it ended and whatever is being measured."""
+    while os.getppid() == parent:
+        time.sleep(ORPHAN_CHECK_S)
+    os._exit(1)
 
 
 def _handler(report: Callable[[Progress], None]) -> Callable[[Request], Reply]:

@@ -52,6 +52,7 @@ def assemble_run(entries: Sequence[Entry]) -> Run | None:
             fetch_s=floor.fetch_s.value,
             blocks=tuple(floors),
         ),
+        current=started.current,
         candidates=candidates,
         recommendation=None,
         warnings=(),
@@ -126,7 +127,9 @@ def _with_step(
         contention_s=attribution.contention_s,
         input_fraction=fraction,
         contention_fraction=contention,
-        verdict=classify(fraction, contention) if fraction and contention else None,
+        verdict=None
+        if fraction is None or contention is None
+        else classify(fraction, contention, steps=sum(b.steps for b in counted), step_s=step_s),
         examples_per_s=rate,
         first_batch_s=statistics.median(b.first_batch_s for b in counted if b.first_batch_s is not None),
         buffered_bytes=max(sum(node.buffered_bytes or 0 for node in m.executed) for m in through_step),

@@ -24,7 +24,10 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Started(_Entry, frozen=True):
-    """First line of every journal: what is measured. ``steps`` and ``time_budget_s`` are what the user set."""
+    """First line of every journal: what is measured. ``steps`` and ``time_budget_s`` are what the user set.
+
+    ``current`` is the id of the candidate that stands for what the user has.
+    """
 
     version: int
     tfpipe_version: str
@@ -32,6 +35,7 @@ class Started(_Entry, frozen=True):
     command: tuple[str, ...]
     workload: Workload
     candidates: tuple[NamedSettings, ...]
+    current: str
     steps: int | None
     time_budget_s: float
 
@@ -74,6 +78,10 @@ _decode = msgspec.json.Decoder(Entry).decode
 class Journal:
     """Appends entries to a file and remembers them.
 
+    Args:
+        path: the file; a last line that a crash cut off is removed from it.
+        entries: what it holds already.
+
     Raises:
         TfpipeError: the disk is full or the file cannot be written.
     """
@@ -83,12 +91,15 @@ class Journal:
         self._path = path
         try:
             self._file: IO[bytes] = open(path, "ab", buffering=0)  # noqa: SIM115
+            self._file.truncate(_whole_lines_size(path))
         except OSError as error:
             raise storage_error(path, error) from None
 
     def append(self, entry: Entry) -> None:
         try:
-            self._file.write(_encode(entry) + b"\n")
+            line = memoryview(_encode(entry) + b"\n")
+            while line:
+                line = line[self._file.write(line) :]
             os.fsync(self._file.fileno())
         except OSError as error:
             raise storage_error(self._path, error) from None
@@ -96,6 +107,10 @@ class Journal:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _whole_lines_size(path: Path) -> int:
+    return path.read_bytes().rfind(b"\n") + 1
 
 
 def read_journal(path: Path) -> tuple[Entry, ...]:

@@ -37,6 +37,7 @@ class ProcessExecutor:
         self._log = log
         self._prepare: Prepare | None = None
         self._worker: _Worker | None = None
+        self._busy = False
 
     def execute(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         if isinstance(request, Prepare):
@@ -50,7 +51,10 @@ class ProcessExecutor:
 
     def close(self) -> None:
         worker, self._worker = self._worker, None
-        if worker is not None:
+        if worker is not None and self._busy:
+            # Interrupted in the middle of a request: nothing is lost with the worker, and it cannot hear.
+            worker.kill()
+        elif worker is not None:
             worker.close()
 
     def _ask(self, request: Request, timeout_s: float | None) -> Reply:
@@ -58,20 +62,22 @@ class ProcessExecutor:
             self._worker = _Worker.start(self._command, self._log)
         worker = self._worker
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._busy = True
         try:
             worker.send(messages.encode(request) + b"\n")
             while True:
                 text = worker.read_line(deadline)
                 line = messages.decode_line(text)
                 if not isinstance(line, Progress):
+                    self._busy = False
                     return line
                 self._on_progress(line)
         except TimeoutError:
-            self._worker = None
+            self._worker, self._busy = None, False
             worker.kill()
             return Failed(cause="timeout", message=f"no answer within {timeout_s:.0f} s; the worker was stopped")
         except (EOFError, BrokenPipeError):
-            self._worker = None
+            self._worker, self._busy = None, False
             return Failed(cause="died", message=worker.cause_of_death())
 
 

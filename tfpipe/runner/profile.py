@@ -6,6 +6,7 @@ Knows no TensorFlow: whatever carries out the requests is an argument, and so ar
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,7 @@ from tfpipe.messages import (
 )
 from tfpipe.records import Block
 from tfpipe.runner.assemble import assemble_run
+from tfpipe.runner.comparable import check_comparable
 from tfpipe.runner.executor import Executor
 from tfpipe.runner.journal import (
     CandidateFailed,
@@ -89,6 +91,12 @@ class Profile:
         self._timeout_s = candidate_timeout_s
         self._clock = clock
         self._begin = clock()
+        # What an earlier process measured counts towards the budget.
+        self._earlier_s = sum(
+            entry.measured.block.elapsed_s
+            for entry in journal.entries
+            if isinstance(entry, FloorMeasured | CandidateMeasured)
+        )
 
     def run(self) -> None:
         """Measure whatever is still missing.
@@ -115,7 +123,7 @@ class Profile:
         self._measure_rounds(plan)
         for named in self._alive():
             self._capture_trace(named, plan)
-        timings_s = {"prepare": self._begin - begin, "measure": self._clock() - self._begin}
+        timings_s = {"prepare": self._begin - begin, "measure": self._elapsed_s()}
         self._journal.append(Finished(timings_s=timings_s))
 
     # --- stages ----------------------------------------------------------------------------------------------
@@ -126,7 +134,10 @@ class Profile:
         if isinstance(reply, Failed):
             raise _error(reply)
         assert isinstance(reply, Prepared)
-        if not any(isinstance(entry, WorkloadPrepared) for entry in self._journal.entries):
+        earlier = self._entries(WorkloadPrepared)
+        if earlier:
+            check_comparable(earlier[0].prepared, reply)
+        else:
             self._journal.append(WorkloadPrepared(prepared=reply))
 
     def _measure_rounds(self, plan: Plan) -> None:
@@ -187,11 +198,12 @@ class Profile:
         if any(entry.id == identity for entry in self._entries(CandidateTraced)):
             return
         self._show(f"trace: {named.name or identity}")
+        logdir = self._traces / identity
+        # What a killed process left is half a trace, which TensorBoard would list beside the whole one.
+        shutil.rmtree(logdir, ignore_errors=True)
         warmup_steps, steps = plan.trace(self._step_s(named))
         reply = self._executor.execute(
-            CaptureTrace(
-                settings=named.settings, warmup_steps=warmup_steps, steps=steps, logdir=str(self._traces / identity)
-            ),
+            CaptureTrace(settings=named.settings, warmup_steps=warmup_steps, steps=steps, logdir=str(logdir)),
             timeout_s=self._timeout_s,
         )
         if isinstance(reply, Failed):
@@ -240,8 +252,8 @@ class Profile:
         return sum(PROFILER_S + sum(plan.trace(self._step_s(n))) * self._step_s(n) for n in self._alive())
 
     def _elapsed_s(self) -> float:
-        """Seconds of measuring in this process."""
-        return self._clock() - self._begin
+        """Seconds of measuring, those of an earlier process included."""
+        return self._earlier_s + self._clock() - self._begin
 
     def _show(self, text: str) -> None:
         self._display.show(text, elapsed_s=self._elapsed_s(), budget_s=self._started.time_budget_s)

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tfpipe.engine.loop import EndOfDataError, drive, drive_floor
+from tfpipe.messages import Length
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class FakeStep:
+    description = "fake"
+    parameters = None
+    traces: int | None = 1
+
+    def __init__(self, clock: Clock, step_s: float, *, synchronous: bool = True, finish_s: float = 0.0) -> None:
+        self.clock, self.step_s, self.synchronous, self.finish_s = clock, step_s, synchronous, finish_s
+        self.calls = 0
+        self.finished_at: list[int] = []
+
+    def __call__(self, batch: object) -> None:
+        self.calls += 1
+        self.clock.now += self.step_s
+
+    def finish(self, result: object) -> None:
+        self.finished_at.append(self.calls)
+        self.clock.now += self.finish_s
+
+
+def batches(clock: Clock, fetch_s: float, first_s: float = 8.0):
+    for number in itertools.count():
+        clock.now += fetch_s if number else first_s
+        yield number
+
+
+def length(*, steps: int = 4, warmup_steps: int = 0, seconds: float = 0.0, warmup_s: float = 0.0) -> Length:
+    return Length(warmup_steps=warmup_steps, warmup_s=warmup_s, steps=steps, seconds=seconds)
+
+
+def run(step: FakeStep, clock: Clock, what: Length, *, fetch_s: float = 0.25):
+    return drive(batches(clock, fetch_s), step, what, kind="step", round=3, clock=clock, cpu_clock=clock)
+
+
+def test_counted_part_holds_as_many_fetches_as_steps_and_sums_to_its_length():
+    clock = Clock()
+    step = FakeStep(clock, 0.5)
+    block = run(step, clock, length(steps=4, warmup_steps=2))
+    assert block.step_s == (0.75,) * 4
+    assert block.fetch_s == (0.25,) * 4
+    assert block.elapsed_s == sum(block.step_s) == 3.0
+    assert block.first_batch_s == 8.0
+    assert (block.warmup_steps, block.steps, block.round, step.calls) == (2, 4, 3, 6)
+
+
+def test_both_minima_are_reached():
+    clock = Clock()
+    assert run(FakeStep(clock, 0.5), clock, length(steps=2, seconds=6.0)).steps == 8
+    clock = Clock()
+    assert run(FakeStep(clock, 0.5), clock, length(steps=9, seconds=1.0)).steps == 9
+    clock = Clock()
+    assert run(FakeStep(clock, 0.5), clock, length(warmup_steps=1, warmup_s=3.0)).warmup_steps == 4
+
+
+def test_an_asynchronous_device_is_waited_for_at_the_ends_only():
+    clock = Clock()
+    step = FakeStep(clock, 0.125, synchronous=False, finish_s=2.0)
+    block = run(step, clock, length(steps=4, warmup_steps=2))
+    assert step.finished_at == [2, 6]
+    assert block.elapsed_s == sum(block.step_s) == 4 * 0.375 + 2.0
+
+
+def test_the_floor_fetches_nothing():
+    clock = Clock()
+    block = drive_floor("batch", FakeStep(clock, 0.5), length(steps=3), round=0, clock=clock, cpu_clock=clock)
+    assert block.kind == "floor"
+    assert block.step_s == (0.5,) * 3
+    assert block.fetch_s == (0.0,) * 3
+
+
+def test_a_data_set_that_ends_says_how_far_it_came():
+    clock = Clock()
+    with pytest.raises(EndOfDataError, match="after 2 counted steps"):
+        drive(iter([1, 2]), FakeStep(clock, 0.5), length(steps=4), kind="step", round=0, clock=clock)
+
+
+def test_new_traces_inside_the_block_are_noted():
+    clock = Clock()
+    step = FakeStep(clock, 0.5)
+
+    class Retracing(FakeStep):
+        @property
+        def traces(self):  # type: ignore[override]
+            return self.calls
+
+    assert run(step, clock, length()).retraced == 0
+    assert run(Retracing(clock, 0.5), clock, length(warmup_steps=3)).retraced == 4

@@ -1,0 +1,92 @@
+"""A run from its first entry, or from where it was cut off, to its run file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfpipe import __version__
+from tfpipe.errors import UsageError
+from tfpipe.records import Run
+from tfpipe.runfile import JOURNAL_NAME, TRACES_NAME, create_run_directory, write_run
+from tfpipe.runner.assemble import assemble_run
+from tfpipe.runner.executor import Executor
+from tfpipe.runner.journal import Finished, Journal, Started, read_journal
+from tfpipe.runner.profile import Display, Profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """``run`` is None when nothing was measured yet; ``interrupted`` says that the user stopped it."""
+
+    run: Run | None
+    interrupted: bool
+
+
+def begin(directory: Path, started: Started, *, force: bool) -> Journal:
+    """A new run directory with a journal that says what is to be measured.
+
+    Raises:
+        UsageError: something is there already.
+        TfpipeError: it cannot be written.
+    """
+    create_run_directory(directory, force=force)
+    journal = Journal(directory / JOURNAL_NAME)
+    journal.append(started)
+    return journal
+
+
+def reopen(directory: Path) -> Journal:
+    """The journal of a run that was cut off, ready to go on.
+
+    Raises:
+        UsageError: there is none, or another version of tfpipe wrote it.
+        DataError: it is damaged.
+    """
+    path = directory / JOURNAL_NAME
+    if not path.is_file():
+        raise UsageError(f"{directory} holds no {JOURNAL_NAME}, so there is nothing to resume.", "Start a new run.")
+    entries = read_journal(path)
+    started = entries[0]
+    assert isinstance(started, Started)
+    if started.tfpipe_version != __version__:
+        raise UsageError(
+            f"{directory} was begun by another tfpipe: tfpipe_version was {started.tfpipe_version}, now {__version__}.",
+            "Resume it with the version that began it, or start a new run.",
+        )
+    return Journal(path, entries)
+
+
+def conduct(
+    journal: Journal,
+    directory: Path,
+    executor: Executor,
+    display: Display,
+    *,
+    candidate_timeout_s: float | None = None,
+) -> Outcome:
+    """Measure what is missing and write the run file, also when interrupted or when something fails half-way.
+
+    Raises:
+        TfpipeError: the workload cannot be prepared, the disk is full, or the machine is not the one of before.
+        WorkerBugError: a fault of tfpipe's own.
+    """
+    interrupted = False
+    try:
+        if not any(isinstance(entry, Finished) for entry in journal.entries):
+            Profile(
+                executor,
+                journal,
+                directory / TRACES_NAME,
+                display,
+                candidate_timeout_s=candidate_timeout_s,
+            ).run()
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        executor.close()
+        journal.close()
+        run = assemble_run(journal.entries)
+        if run is not None:
+            write_run(directory, run)
+    return Outcome(run=run, interrupted=interrupted)
