@@ -124,9 +124,7 @@ class Traced(_Message, frozen=True):
     """``path`` is the session folder that the profiler wrote."""
 
     path: str
-    steps: int
-    step_s: float
-    fetch_s: float
+    block: Block
     size_bytes: int
 
 

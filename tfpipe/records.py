@@ -11,7 +11,7 @@ from typing import Literal
 
 from tfpipe.settings import PipelineSettings
 
-BlockKind = Literal["step", "floor", "capacity", "fetch-floor"]
+BlockKind = Literal["step", "floor", "capacity", "fetch-floor", "trace"]
 Status = Literal["complete", "failed", "skipped"]
 Bound = Literal["compute", "input-moderate", "input-high", "contended", "host", "uncertain"]
 
@@ -73,7 +73,8 @@ class Node:
 class TraceRecord:
     """A profiled window: where it lies relative to the run directory and what the profiler added to a step.
 
-    ``overhead_fraction`` is (profiled step - unprofiled step) / unprofiled step.
+    ``overhead_fraction`` is (profiled step - unprofiled step) / unprofiled step. ``disturbed`` says that the profiled
+    steps waited for a share of their time that the unprofiled ones do not: such a trace explains nothing.
     """
 
     path: str
@@ -82,6 +83,8 @@ class TraceRecord:
     fetch_s: float
     size_bytes: int
     overhead_fraction: float | None = None
+    input_fraction: Interval | None = None
+    disturbed: bool = False
     note: str = ""
 
 
@@ -158,8 +161,8 @@ class MapCode:
     """The data set's own code, as text to paste: everything a pipeline needs besides its settings.
 
     ``definitions`` holds imports and function definitions. ``source`` is an expression that yields the dataset of
-    single raw examples, ``map_example`` and ``map_batch`` name the functions for either order (``map_batch`` is
-    None where decoding cannot be batched), ``arguments`` are ``make_dataset``'s parameters.
+    single raw examples, ``map_example`` and ``map_batch`` are expressions for the functions of either order
+    (``map_batch`` is None where decoding cannot be batched), ``arguments`` are ``make_dataset``'s parameters.
     """
 
     definitions: str

@@ -47,6 +47,7 @@ class FakeMachine:
     fetch_s: dict[str, float]
     compute_s: float = 0.064
     fetch_floor_s: float = 0.001
+    profiled_fetch_s: dict[str, float] = field(default_factory=dict)
     slowdown: Callable[[float], float] = lambda now: 1.0
     clock: FakeClock = field(default_factory=FakeClock)
     fail: dict[str, Failed] = field(default_factory=dict)
@@ -67,10 +68,9 @@ class FakeMachine:
             return self.fail[identity]
         fetch_s = self.fetch_floor_s + self.fetch_s[identity]
         if isinstance(request, CaptureTrace):
-            step_s = fetch_s + self.compute_s
-            self.clock.now += request.steps * step_s
-            path = f"{request.logdir}/plugins/profile/2026"
-            return Traced(path=path, steps=request.steps, step_s=step_s, fetch_s=fetch_s, size_bytes=1000)
+            length = Length(warmup_steps=request.warmup_steps, warmup_s=0.0, steps=request.steps, seconds=0.0)
+            block = self._block("trace", 0, length, self.profiled_fetch_s.get(identity, fetch_s), self.compute_s)
+            return Traced(path=f"{request.logdir}/plugins/profile/2026", block=block, size_bytes=1000)
         if isinstance(request, MeasureCapacity):
             return Measured(block=self._block("capacity", request.round, request.length, fetch_s, 0.0))
         assert isinstance(request, MeasureStep)

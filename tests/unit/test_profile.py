@@ -146,3 +146,12 @@ def test_without_a_step_there_is_no_floor_and_no_verdict(tmp_path):
     assert run.floor.step_s is None
     assert all(c.verdict is None and c.input_fraction is None for c in run.candidates)
     assert run.recommendation.candidate == ONE
+
+
+def test_a_trace_that_waits_otherwise_than_the_unprofiled_run_is_marked(tmp_path):
+    run = profile(machine(profiled_fetch_s={ONE: 0.016}), tmp_path)
+    assert run.candidate(ONE).trace.disturbed
+    assert not run.candidate(SERIAL).trace.disturbed
+    assert run.candidate(ONE).profiler_overhead_fraction == pytest.approx(0.08 / 0.065 - 1)
+    assert "disturbed" in {warning.code for warning in run.warnings}
+    assert run.candidate(ONE).trace.path == f"traces/{ONE}/plugins/profile/2026"

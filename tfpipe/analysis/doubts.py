@@ -11,8 +11,6 @@ from tfpipe.units import format_percent, format_rate, format_seconds
 FEW_STEPS = 5
 # An interval of the throughput this much wider than its value on either side: the machine was noisy.
 NOISY = 0.10
-# Profiling that slows a step by more than this shows a pipeline under conditions it does not have in training.
-DISTURBED = 0.25
 
 
 def find_doubts(run: Run) -> tuple[Warning, ...]:
@@ -83,19 +81,13 @@ def _above_floor(run: Run) -> Iterator[Warning]:
             return
 
 
-def _profiler_overhead(run: Run) -> Iterator[Warning]:
-    disturbed = {
-        c.id: c.profiler_overhead_fraction
-        for c in run.candidates
-        if c.profiler_overhead_fraction is not None and c.profiler_overhead_fraction > DISTURBED
-    }
+def _disturbed(run: Run) -> Iterator[Warning]:
+    disturbed = [c.id for c in run.candidates if c.trace is not None and c.trace.disturbed]
     if disturbed:
-        worst = max(disturbed, key=lambda name: disturbed[name])
         yield Warning(
-            code="profiler-overhead",
-            text=f"Profiling slowed {len(disturbed)} candidates by more than {format_percent(DISTURBED)} (worst: "
-            f"{worst}, {format_percent(disturbed[worst])}). Trust the table's times and read those traces for their "
-            "order of events only.",
+            code="disturbed",
+            text=f"Under the profiler {len(disturbed)} candidates waited for another share of the step than without it "
+            f"({disturbed[0]} ...). Trust the table's times, and read those traces for the order of events only.",
         )
 
 
@@ -129,5 +121,5 @@ _ALL: tuple[Callable[[Run], Iterator[Warning]], ...] = (
     _retraced,
     _above_floor,
     _capacity_below_rate,
-    _profiler_overhead,
+    _disturbed,
 )

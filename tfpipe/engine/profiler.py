@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfpipe.engine.loop import Step
 from tfpipe.messages import Traced
+from tfpipe.records import Block
 
 
 def capture_trace(batches: Iterator[Any], step: Step, *, warmup_steps: int, steps: int, logdir: str) -> Traced:
@@ -22,22 +23,35 @@ def capture_trace(batches: Iterator[Any], step: Step, *, warmup_steps: int, step
     for _ in range(max(1, warmup_steps)):
         batch = next(batches)
         step.finish(step(batch))
-    fetch_s = 0.0
+    step_s: list[float] = []
+    fetch_s: list[float] = []
     tf.profiler.experimental.start(logdir)
     try:
-        begin = time.perf_counter()
+        begin = previous = time.perf_counter()
         for number in range(steps):
             with tf.profiler.experimental.Trace("train", step_num=number, _r=1):
                 asked = time.perf_counter()
                 batch = next(batches)
-                fetch_s += time.perf_counter() - asked
+                fetch_s.append(time.perf_counter() - asked)
                 result = step(batch)
+            now = time.perf_counter()
+            step_s.append(now - previous)
+            previous = now
         step.finish(result)
-        elapsed_s = time.perf_counter() - begin
+        now = time.perf_counter()
+        step_s[-1] += now - previous
     finally:
         tf.profiler.experimental.stop()
     session = max(Path(logdir).glob("plugins/profile/*"), key=lambda path: path.stat().st_mtime)
     size_bytes = sum(path.stat().st_size for path in session.iterdir())
-    return Traced(
-        path=str(session), steps=steps, step_s=elapsed_s / steps, fetch_s=fetch_s / steps, size_bytes=size_bytes
+    block = Block(
+        kind="trace",
+        round=0,
+        warmup_steps=warmup_steps,
+        steps=steps,
+        elapsed_s=now - begin,
+        step_s=tuple(step_s),
+        fetch_s=tuple(fetch_s),
+        synchronous=step.synchronous,
     )
+    return Traced(path=str(session), block=block, size_bytes=size_bytes)

@@ -8,13 +8,13 @@ import statistics
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from tfpipe.analysis.attribution import FloorEstimate, attribute, estimate_floor, examples_per_s
+from tfpipe.analysis.attribution import Attribution, FloorEstimate, attribute, estimate_floor, examples_per_s
 from tfpipe.analysis.doubts import find_doubts
 from tfpipe.analysis.recommend import recommend
 from tfpipe.analysis.verdict import classify
 from tfpipe.errors import TfpipeError
 from tfpipe.messages import Failed, Measured, Prepared, Traced
-from tfpipe.records import Block, Candidate, Floor, Run, TraceRecord
+from tfpipe.records import Block, Candidate, Floor, Interval, Run, TraceRecord
 from tfpipe.runfile import TRACES_NAME
 from tfpipe.runner.journal import (
     CandidateFailed,
@@ -113,11 +113,11 @@ def _with_step(
     prepared: Prepared,
 ) -> Candidate:
     attribution = attribute(counted, floor)
-    fraction = None if attribution.input_fraction is None else attribution.input_fraction.interval(low=0.0, high=1.0)
+    fraction = _fraction(attribution)
     contention = None if attribution.contention_fraction is None else attribution.contention_fraction.interval(high=1.0)
     step_s = attribution.step_s.value
     rate = examples_per_s(attribution.step_s, prepared.data.batch_size).interval(low=0.0)
-    overhead = None if traced is None else traced.step_s / step_s - 1
+    trace = None if traced is None else _trace(traced, attribution, floor)
     return dataclasses.replace(
         candidate,
         step_s=attribution.step_s.interval(low=0.0),
@@ -136,23 +136,32 @@ def _with_step(
         peak_memory_bytes=max((m.peak_memory_bytes for m in through_step if m.peak_memory_bytes), default=None),
         epoch_s=prepared.data.examples / rate.value,
         executed=max(through_step, key=lambda m: m.block.round).executed,
-        trace=None if traced is None else _trace(traced, overhead),
-        profiler_overhead_fraction=overhead,
+        trace=trace,
+        profiler_overhead_fraction=None if trace is None else trace.overhead_fraction,
     )
 
 
-def _trace(traced: Traced, overhead: float | None) -> TraceRecord:
-    """The path is stored from the traces folder on, so that a run directory can be moved."""
+def _trace(traced: Traced, unprofiled: Attribution, floor: FloorEstimate) -> TraceRecord:
+    """The trace as part of the run; its path begins at the traces folder, so that a run directory can be moved."""
     parts = PurePath(traced.path).parts
     start = len(parts) - 1 - parts[::-1].index(TRACES_NAME)
+    profiled = attribute([traced.block], floor)
+    fraction = _fraction(profiled)
+    expected = _fraction(unprofiled)
     return TraceRecord(
         path=str(PurePath(*parts[start:])),
-        steps=traced.steps,
-        step_s=traced.step_s,
-        fetch_s=traced.fetch_s,
+        steps=traced.block.steps,
+        step_s=profiled.step_s.value,
+        fetch_s=math.fsum(traced.block.fetch_s) / traced.block.steps,
         size_bytes=traced.size_bytes,
-        overhead_fraction=overhead,
+        overhead_fraction=profiled.step_s.value / unprofiled.step_s.value - 1,
+        input_fraction=fraction,
+        disturbed=fraction is not None and expected is not None and not fraction.overlaps(expected),
     )
+
+
+def _fraction(attribution: Attribution) -> Interval | None:
+    return None if attribution.input_fraction is None else attribution.input_fraction.interval(low=0.0, high=1.0)
 
 
 def _cause(failed: Failed) -> str:
