@@ -27,6 +27,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     dataset: str
     data_dir: str | None
     require_data: bool
+    download: bool
     image_size: int
     batch_size: int | None
     step: str

@@ -112,6 +112,7 @@ def workload(step: str = "simulated:64ms") -> Workload:
         dataset="cifar100",
         data_dir=None,
         require_data=False,
+        download=False,
         image_size=224,
         batch_size=None,
         step=step,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 @click.option("--dataset", metavar="NAME", help="Built-in data set: cifar100, cifar10 or photos.")
 @click.option("--data-dir", metavar="PATH", help="Where its files are; without it Keras's cache or a download.")
 @click.option("--require-data", is_flag=True, help="Fail where real data cannot be had, instead of generating some.")
+@click.option("--download/--no-download", default=True, help="Whether missing data may be downloaded.")
 @click.option(
     "--image-size", default=224, type=click.IntRange(8, 4096), metavar="PIXELS", help="Size that photos are cropped to."
 )
@@ -163,6 +164,7 @@ def _started(options: dict[str, Any]) -> Started:
             dataset=dataset,
             data_dir=options["data_dir"],
             require_data=options["require_data"],
+            download=options["download"],
             image_size=options["image_size"],
             batch_size=options["batch_size"],
             step=step,

@@ -59,6 +59,7 @@ class Session:
                 require_data=workload.require_data,
                 image_size=workload.image_size,
                 seed=workload.seed,
+                download=workload.download,
                 progress=lambda done, total: report(
                     Progress(text=f"downloading {workload.dataset}", fraction=done / total if total else None)
                 ),

@@ -1,0 +1,5 @@
+"""``python -m tfpipe`` is the command ``tfpipe``."""
+
+from tfpipe.cli.main import main
+
+main(prog_name="tfpipe")

@@ -1,0 +1,59 @@
+"""``tfpipe show``: the candidates of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tfpipe.errors import UsageError
+
+if TYPE_CHECKING:
+    from tfpipe.records import Candidate, Run
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--candidate", "wanted", metavar="ID", help="Everything about one candidate: its id, name or number.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    show_default=True,
+    help="json is the run file itself, or one candidate of it.",
+)
+def show(run: str | None, wanted: str | None, form: str) -> None:
+    """Every candidate of a run, or one with all details.
+
+    RUN is a run directory or its run.json; left out, the newest under runs/.
+    """
+    from tfpipe.cli.terminal import terminal_width, use_color
+    from tfpipe.report.candidate import candidate_report
+    from tfpipe.report.json_report import candidate_json
+    from tfpipe.report.markdown import candidate_markdown, candidates_markdown
+    from tfpipe.report.text import candidates_report
+    from tfpipe.runfile import find_run, load_run, run_to_json
+
+    directory = find_run(run)
+    found = load_run(directory)
+    candidate = None if wanted is None else _find_candidate(found, wanted)
+    if form == "json":
+        text = run_to_json(found).decode() if candidate is None else candidate_json(found, candidate)
+    elif form == "markdown":
+        text = candidates_markdown(found) if candidate is None else candidate_markdown(found, candidate, directory)
+    elif candidate is None:
+        text = candidates_report(found, directory, width=terminal_width(), color=use_color())
+    else:
+        text = candidate_report(found, candidate, directory, width=terminal_width(), color=use_color())
+    click.echo(text, nl=False, color=True)
+
+
+def _find_candidate(run: Run, wanted: str) -> Candidate:
+    for number, candidate in enumerate(run.candidates, start=1):
+        if wanted in (candidate.id, candidate.name, str(number)):
+            return candidate
+    raise UsageError(
+        f"There is no candidate {wanted!r} in this run.",
+        f"It has: {', '.join(candidate.id for candidate in run.candidates)}.",
+    )

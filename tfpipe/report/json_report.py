@@ -1,0 +1,58 @@
+"""A run's answers as versioned JSON documents, for programs.
+
+Every document has ``format`` and ``version``; fields may be added within a version, never renamed or removed.
+Seconds, bytes and fractions of 1; ``null`` is unknown. Format history: 1, the first.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tfpipe.records import Candidate, Recommendation, Run
+from tfpipe.report.code import pipeline_code
+from tfpipe.report.phrases import generated_notice
+
+VERSION = 1
+
+
+def recommendation_json(run: Run, recommendation: Recommendation) -> str:
+    """``tfpipe-recommendation``: the settings, gains, ties, numbers behind them and the code to paste."""
+    chosen = run.candidate(recommendation.candidate)
+    fields = msgspec.to_builtins(recommendation)
+    return _document(
+        "tfpipe-recommendation",
+        run,
+        {
+            **fields,
+            "name": chosen.name,
+            "settings": chosen.settings,
+            "verdict": chosen.verdict,
+            "examples_per_s": chosen.examples_per_s,
+            "step_s": chosen.step_s,
+            "input_fraction": chosen.input_fraction,
+            "warnings": run.warnings,
+            "code": pipeline_code(run, chosen.settings),
+        },
+    )
+
+
+def candidate_json(run: Run, candidate: Candidate) -> str:
+    """``tfpipe-candidate``: one candidate as it stands in the run file."""
+    return _document("tfpipe-candidate", run, msgspec.to_builtins(candidate))
+
+
+def _document(kind: str, run: Run, content: dict[str, object]) -> str:
+    head = {
+        "format": kind,
+        "version": VERSION,
+        "tfpipe_version": run.tfpipe_version,
+        "notice": generated_notice(run) or None,
+        "data": {
+            "name": run.data.name,
+            "generated": run.data.generated,
+            "examples": run.data.examples,
+            "batch_size": run.data.batch_size,
+        },
+        "step": run.step.name,
+    }
+    return msgspec.json.format(msgspec.json.encode({**head, **content}), indent=2).decode() + "\n"

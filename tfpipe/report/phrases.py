@@ -1,0 +1,208 @@
+"""What the text and the Markdown reports say in the same words."""
+
+from __future__ import annotations
+
+from tfpipe.records import Bound, Candidate, Device, Gain, Interval, Recommendation, Run
+from tfpipe.settings import PipelineSettings
+from tfpipe.units import format_bytes, format_milliseconds, format_percent, format_rate, format_seconds
+
+BOUND_WORDS: dict[Bound, str] = {
+    "compute": "compute-bound",
+    "input-moderate": "moderately input-bound",
+    "input-high": "highly input-bound",
+    "contended": "contended",
+    "host": "host-bound",
+    "uncertain": "uncertain",
+}
+
+# From the field's value to how a person should read it; other values speak for themselves.
+_KNOB_NOTES: dict[tuple[str, object], str] = {
+    ("shuffle_buffer", 0): "none (no shuffle)",
+    ("shuffle_buffer", "full"): "full (the whole data set)",
+    ("map_parallelism", "auto"): "auto (tf.data.AUTOTUNE)",
+    ("map_parallelism", None): "none (num_parallel_calls left out)",
+    ("prefetch_depth", 0): "none (no prefetch)",
+    ("prefetch_depth", "auto"): "auto (tf.data.AUTOTUNE)",
+    ("threadpool", None): "none (TensorFlow's own pool)",
+    ("rewrites", "default"): "default (as TensorFlow does)",
+    ("rewrites", "off"): "off (exactly as written)",
+}
+_KNOB_UNITS = {
+    "shuffle_buffer": ("example", "examples"),
+    "map_parallelism": ("call", "calls"),
+    "prefetch_depth": ("batch", "batches"),
+    "threadpool": ("thread", "threads"),
+}
+_KNOBS = ("shuffle_buffer", "map_parallelism", "prefetch_depth", "order", "threadpool", "deterministic", "rewrites")
+
+
+def generated_notice(run: Run) -> str:
+    """The first words of every report on a stand-in data set; empty for real data."""
+    if not run.data.generated:
+        return ""
+    return (
+        f"GENERATED DATA: not the real {run.data.name}, but a stand-in with its count, shapes and types. "
+        "Timing depends on those and not on the pixels; nothing here speaks about accuracy."
+    )
+
+
+def settings_rows(settings: PipelineSettings) -> tuple[tuple[str, str], ...]:
+    """Each knob by its name, with its value in words."""
+    return tuple((knob, _knob_value(knob, getattr(settings, knob))) for knob in _KNOBS)
+
+
+def _knob_value(knob: str, value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if (knob, value) in _KNOB_NOTES:
+        return _KNOB_NOTES[knob, value]
+    if isinstance(value, int):
+        one, many = _KNOB_UNITS[knob]
+        return f"{value:,} {one if value == 1 else many}"
+    return str(value)
+
+
+def title(candidate: Candidate) -> str:
+    """What to call a candidate in a sentence."""
+    return candidate.name or candidate.id
+
+
+def quoted(candidate: Candidate) -> str:
+    """A candidate's title inside a sentence: names hold commas."""
+    return f'"{title(candidate)}"'
+
+
+def verdict_words(candidate: Candidate) -> str:
+    """The verdict in the field's words, or the status of a candidate that has none."""
+    return candidate.status if candidate.verdict is None else BOUND_WORDS[candidate.verdict.bound]
+
+
+def data_line(run: Run) -> str:
+    """The data set, its elements and the batch size."""
+    data = run.data
+    return f"{data.name}, {data.examples:,} examples of {data.element}, batch {data.batch_size} ({data.origin})"
+
+
+def step_line(run: Run) -> str:
+    """The step and the device that runs it."""
+    parameters = "" if run.step.parameters is None else f", {run.step.parameters:,} parameters"
+    return f"{run.step.description}{parameters}, on {device_words(run)}"
+
+
+def device_words(run: Run) -> str:
+    """The accelerators, or the CPU with its cores."""
+    environment = run.environment
+    accelerators = [device for device in environment.devices if device.kind != "CPU"]
+    cores = f"{environment.cores} core{'' if environment.cores == 1 else 's'}"
+    if not accelerators:
+        return f"CPU ({cores})"
+    return f"{_device_words(accelerators)} with {cores}"
+
+
+def _device_words(devices: list[Device]) -> str:
+    first = devices[0]
+    name = first.kind if first.description in ("", first.kind) else f"{first.kind} {first.description}"
+    return name if len(devices) == 1 else f"{len(devices)} x {name}"
+
+
+def floor_line(run: Run) -> str:
+    """Compute alone, per step and as the examples per second that no pipeline can exceed."""
+    floor = run.floor.step_s
+    if floor is None:
+        return "none: no step, each pipeline is drained alone"
+    rate = "" if floor.value <= 0 else f", at most {format_rate(run.data.batch_size / floor.value)} examples/s"
+    return f"{milliseconds_with_interval(floor)} ms per step: compute alone, no pipeline running{rate}"
+
+
+def fetch_floor_line(run: Run) -> str:
+    """What fetching a finished batch costs."""
+    return f"{format_seconds(run.floor.fetch_s)} per batch: fetching one that is ready, not counted as waiting"
+
+
+def milliseconds_with_interval(interval: Interval | None) -> str:
+    """``131 (129-133)``, or the value alone where there is no spread to judge."""
+    if interval is None:
+        return "-"
+    text = format_milliseconds(interval.value)
+    return text + _range(interval, format_milliseconds(interval.low), format_milliseconds(interval.high))
+
+
+def rate_with_interval(interval: Interval | None) -> str:
+    """``243 (240-248)``, or the value alone where there is no spread to judge."""
+    if interval is None:
+        return "-"
+    return format_rate(interval.value) + _range(interval, format_rate(interval.low), format_rate(interval.high))
+
+
+def percent_with_interval(interval: Interval | None) -> str:
+    """``12 % (8.1 %-15 %)``, or the value alone where there is no spread to judge."""
+    if interval is None:
+        return "-"
+    low, high = format_percent(interval.low), format_percent(interval.high)
+    return format_percent(interval.value) + _range(interval, low, high)
+
+
+def _range(interval: Interval, low: str, high: str) -> str:
+    return "" if interval.low == interval.high else f" ({low}-{high})"
+
+
+def verdict_sentence(run: Run) -> str:
+    """The whole run in one plain sentence: how what the user has fares, and how the recommended candidate does."""
+    measured = [candidate for candidate in run.candidates if candidate.verdict is not None]
+    if not measured:
+        return "No candidate was measured to the end, so there is no verdict."
+    first = next((candidate for candidate in measured if candidate.id == run.current), measured[0])
+    chosen = _recommended(run)
+    if len(measured) > 1 and {verdict_words(candidate) for candidate in measured} == {BOUND_WORDS["compute"]}:
+        shares = [candidate.input_fraction.value for candidate in measured if candidate.input_fraction is not None]
+        most = f": at most {format_percent(max(shares))} of a step waits for input" if shares else ""
+        return f"Every candidate is compute-bound{most}."
+    if chosen is None or chosen.id == first.id:
+        return f"{quoted(first)} is {_bound_with_share(first)}."
+    return f"{quoted(first)} is {_bound_with_share(first)}; {quoted(chosen)} is {_bound_with_share(chosen)}."
+
+
+def _bound_with_share(candidate: Candidate) -> str:
+    share = candidate.input_fraction
+    if share is None:
+        return verdict_words(candidate)
+    return f"{verdict_words(candidate)} ({format_percent(share.value)} of a step waits for input)"
+
+
+def _recommended(run: Run) -> Candidate | None:
+    return None if run.recommendation is None else run.candidate(run.recommendation.candidate)
+
+
+def gain_words(gain: Gain) -> str:
+    """How many times faster, with the interval; a gain whose interval holds 1 is no gain."""
+    ratio = gain.ratio
+    text = f"{ratio.value:.2f} times as fast" + _range(ratio, f"{ratio.low:.2f}", f"{ratio.high:.2f}")
+    return text + (", a tie" if ratio.low <= 1 <= ratio.high else "")
+
+
+def recommendation_heading(recommendation: Recommendation, chosen: Candidate) -> str:
+    """What the settings below it are; that no change is worth making is the summary's to say."""
+    return f"{'Recommended' if recommendation.change else 'Simplest settings'}: {title(chosen)}"
+
+
+def recommendation_rows(run: Run, recommendation: Recommendation) -> tuple[tuple[str, str], ...]:
+    """Ties, memory and what is left to gain; a row whose text is empty is unknown."""
+    ties = [quoted(run.candidate(tie)) for tie in recommendation.ties if tie != recommendation.candidate]
+    memory, headspace = recommendation.memory_bytes, recommendation.headspace
+    speedup = recommendation.device_speedup_before_input_bound
+    return (
+        ("ties with", f"{', '.join(ties)}; recommended as the cheapest of them" if ties else ""),
+        ("memory", "" if memory is None else f"{format_bytes(memory)} in the pipeline's buffers"),
+        ("headspace", "" if headspace is None else _headspace_words(headspace)),
+        ("faster device", "" if speedup is None else _speedup_words(speedup)),
+    )
+
+
+def _headspace_words(headspace: float) -> str:
+    return f"{headspace:.2f}: a perfect input pipeline would make the step at most {headspace:.2f} times as fast"
+
+
+def _speedup_words(speedup: float) -> str:
+    if speedup <= 1:
+        return "a faster device would only wait longer: input is the limit already"
+    return f"a device up to {speedup:.1f} times as fast would still be fed; beyond that, input becomes the limit"

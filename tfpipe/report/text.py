@@ -1,0 +1,127 @@
+"""A run for the terminal."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from tfpipe.records import Recommendation, Run
+from tfpipe.report.code import pipeline_code
+from tfpipe.report.phrases import (
+    data_line,
+    fetch_floor_line,
+    floor_line,
+    gain_words,
+    generated_notice,
+    recommendation_heading,
+    recommendation_rows,
+    settings_rows,
+    step_line,
+    verdict_sentence,
+)
+from tfpipe.report.rendering import pairs, paragraph
+from tfpipe.report.table import candidate_table
+
+
+def profile_report(run: Run, directory: Path, *, width: int, color: bool) -> str:
+    """What ``tfpipe profile`` ends with: the table, the verdict, the recommendation and what to type next."""
+    sections = [
+        head(run, width=width, color=color),
+        candidate_table(run, width=width, color=color),
+        pairs(
+            [
+                ("verdict", verdict_sentence(run)),
+                ("recommendation", "" if run.recommendation is None else run.recommendation.summary),
+                ("limits", "" if run.gate is None else run.gate.sentence),
+            ],
+            width=width,
+            color=color,
+        ),
+        warnings(run, width=width, color=color),
+        pairs(
+            [
+                ("run", str(directory)),
+                ("next", f"tfpipe recommend {_shell(directory)}"),
+                ("", f"tfpipe tensorboard {_shell(directory)}"),
+            ],
+            width=width,
+            color=color,
+        ),
+    ]
+    return join(sections)
+
+
+def candidates_report(run: Run, directory: Path, *, width: int, color: bool) -> str:
+    """What ``tfpipe show`` prints: every candidate, and how to see one whole."""
+    example = run.candidates[0].id if run.candidates else "ID"
+    sections = [
+        head(run, width=width, color=color),
+        candidate_table(run, width=width, color=color),
+        warnings(run, width=width, color=color),
+        pairs(
+            [("run", str(directory)), ("next", f"tfpipe show {_shell(directory)} --candidate {example}")],
+            width=width,
+            color=color,
+        ),
+    ]
+    return join(sections)
+
+
+def recommendation_report(run: Run, recommendation: Recommendation, directory: Path, *, width: int, color: bool) -> str:
+    """The settings to use, what they bring and cost, why, and the code to paste."""
+    chosen = run.candidate(recommendation.candidate)
+    sections = [
+        pairs([("data", data_line(run)), ("step", step_line(run))], width=width, color=color),
+        paragraph(recommendation.summary, width=width, color=color),
+        paragraph(recommendation_heading(recommendation, chosen), width=width, color=color, style="bold")
+        + pairs([("id", chosen.id), *settings_rows(chosen.settings)], width=width, color=color, indent=2),
+        pairs(
+            [
+                *((f"against {gain.label}", gain_words(gain)) for gain in recommendation.gains),
+                *recommendation_rows(run, recommendation),
+            ],
+            width=width,
+            color=color,
+        ),
+        paragraph("Why", width=width, color=color, style="bold")
+        + paragraph(recommendation.why, width=width, color=color),
+        "".join(paragraph(f"Note: {note}", width=width, color=color) for note in recommendation.notes),
+        warnings(run, width=width, color=color),
+        # Code is never wrapped: it is there to be pasted.
+        paragraph("Code to paste", width=width, color=color, style="bold") + "\n" + pipeline_code(run, chosen.settings),
+        pairs([("run", str(directory)), ("next", f"tfpipe tensorboard {_shell(directory)}")], width=width, color=color),
+    ]
+    return join([notice(run, width=width, color=color), *sections])
+
+
+def head(run: Run, *, width: int, color: bool) -> str:
+    """What was run on what: the first lines of a report."""
+    unfinished = "" if run.complete else "not finished: rounds are missing, the intervals are wider for it"
+    rows = [
+        ("data", data_line(run)),
+        ("step", step_line(run)),
+        ("floor", floor_line(run)),
+        ("fetch floor", fetch_floor_line(run)),
+        ("state", unfinished),
+    ]
+    return join([notice(run, width=width, color=color), pairs(rows, width=width, color=color)])
+
+
+def notice(run: Run, *, width: int, color: bool) -> str:
+    """The notice on generated data, or nothing."""
+    text = generated_notice(run)
+    return paragraph(text, width=width, color=color, style="bold yellow") if text else ""
+
+
+def warnings(run: Run, *, width: int, color: bool) -> str:
+    """The run's doubts about its own numbers, one each."""
+    return pairs([("warning", warning.text) for warning in run.warnings], width=width, color=color)
+
+
+def join(sections: list[str]) -> str:
+    """Sections with an empty line between them; empty ones are left out."""
+    return "\n".join(section for section in sections if section)
+
+
+def _shell(directory: Path) -> str:
+    return shlex.quote(str(directory))
