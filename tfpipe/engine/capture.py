@@ -14,7 +14,6 @@ import inspect
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -26,6 +25,7 @@ import tensorflow as tf
 
 from tfpipe.engine.frames import Home, Origin, home_of, locate, relative, unwrapped, user_code_error
 from tfpipe.engine.functions import FunctionFacts, function_facts, input_datasets
+from tfpipe.engine.shared_arrays import SharedArrays, shared_arrays_of
 from tfpipe.errors import CallSitesChangedError, TfpipeError, UserCodeError
 from tfpipe.sites import (
     AUTOTUNE_VALUE,
@@ -110,27 +110,12 @@ _OTHER_METHODS = (
     "with_options",
     "zip",
 )
-# Which argument of a library's function sets which knob (signatures of TensorFlow 2.21).
+# Which argument of a library's function sets which knob, where the two have the same value (TensorFlow 2.21).
 _LIBRARY_ARGUMENTS: dict[str, dict[Axis, str]] = {
-    "make_csv_dataset": {
-        "shuffle_buffer": "shuffle_buffer_size",
-        "prefetch_depth": "prefetch_buffer_size",
-        "interleave_parallelism": "num_parallel_reads",
-        "cycle_length": "num_parallel_reads",
-    },
-    "make_batched_features_dataset": {
-        "shuffle_buffer": "shuffle_buffer_size",
-        "prefetch_depth": "prefetch_buffer_size",
-        "interleave_parallelism": "reader_num_threads",
-        "cycle_length": "reader_num_threads",
-        "map_parallelism": "parser_num_threads",
-    },
+    name: {"shuffle_buffer": "shuffle_buffer_size", "prefetch_depth": "prefetch_buffer_size"}
+    for name in ("make_csv_dataset", "make_batched_features_dataset")
 }
 _ORDER = ("map-batch", "batch-map")
-# Arrays from this size on are handed to TensorFlow once and shared by all builds of a factory, bytes. Below it a
-# copy costs less than looking for an equal array.
-SHARED_ARRAY_BYTES = 1 << 20
-_COMPARED_AT_ONCE_BYTES = 1 << 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +149,7 @@ def capture(factory: Factory) -> Captured:
         UserCodeError: the factory raised.
         TfpipeError: it returned something other than a dataset.
     """
-    recorder = _Recorder(home_of(factory), {}, _tensors_of(factory), detailed=True)
+    recorder = _Recorder(home_of(factory), {}, shared_arrays_of(factory), detailed=True)
     start = time.perf_counter()
     dataset = _run(factory, recorder)
     build_s = time.perf_counter() - start
@@ -190,7 +175,7 @@ def rebuild(factory: Factory, overrides: Mapping[str, OverrideValue], *, expecte
         UserCodeError: the factory raised, with these arguments.
         TfpipeError: the factory returned no dataset, or a value makes no sense at its site.
     """
-    recorder = _Recorder(home_of(factory), overrides, _tensors_of(factory), detailed=False)
+    recorder = _Recorder(home_of(factory), overrides, shared_arrays_of(factory), detailed=False)
     dataset = _run(factory, recorder)
     missing = [name for name in overrides if not name.startswith("end:") and name not in recorder.overridden]
     if missing:
@@ -441,7 +426,7 @@ def _options_set(options: Any) -> Iterator[tuple[Any, str, str, Any]]:
 class _Recorder:
     home: Home
     overrides: Mapping[str, OverrideValue]
-    tensors: _Tensors
+    tensors: SharedArrays
     detailed: bool
     overridden: set[str] = field(default_factory=set)
     calls: list[Call] = field(default_factory=list)
@@ -450,6 +435,8 @@ class _Recorder:
     _results: list[Any] = field(default_factory=list)  # one per stage; also keeps their ids from being used again
     _stage_of: dict[int, str] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)
+    _places: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _origins: dict[str, Origin] = field(default_factory=dict)
     _open: list[str] = field(default_factory=list)
     _options: dict[tuple[int, str], Any] = field(default_factory=dict)
     _deferred: dict[int, tuple[Callable[..., Any], inspect.BoundArguments, str]] = field(default_factory=dict)
@@ -543,8 +530,10 @@ class _Recorder:
             sites.append(site)
             if site.id in self.overrides:
                 self.overridden.add(site.id)
-                if copied is options:
-                    copied = tf.data.Options().merge(options)
+                if copied is options:  # TensorFlow may have made it immutable
+                    copied = tf.data.Options()
+                    for _, _, other, kept in _options_set(options):
+                        _set_option(copied, other, kept)
                 _set_option(copied, path, self.overrides[site.id])
         bound.arguments["options"] = copied
         return sites
@@ -553,7 +542,12 @@ class _Recorder:
         stage = f"{relative(origin.file, self.home)}:{origin.line}:{call}"
         key = f"{stage}({argument})"
         self._counts[key] = occurrence = self._counts.get(key, 0) + 1
-        return (stage if occurrence == 1 else f"{stage}:{occurrence}"), occurrence
+        if occurrence > 1:
+            stage = f"{stage}:{occurrence}"
+        self._origins.setdefault(stage, origin)
+        place = _place(stage, origin)
+        self._places[place] = self._places.get(place, 0) + 1
+        return stage, occurrence
 
     def _knobs(
         self, stage: str, occurrence: int, bound: inspect.BoundArguments, name: str, kind: SiteKind, origin: Origin
@@ -582,6 +576,9 @@ class _Recorder:
     ) -> Site:
         axis = axis or _OPTION_AXES.get(argument, "option")
         plain, known = _plain(value)
+        settable_as = _LIBRARY_ARGUMENTS.get(origin.via or "", {}).get(axis)
+        if settable_as is not None and origin.via_arguments.get(settable_as) != plain:
+            settable_as = None
         if plain == AUTOTUNE_VALUE and not isinstance(plain, bool) and axis in AUTOTUNED_AXES:
             plain = "auto"
         return Site(
@@ -601,7 +598,7 @@ class _Recorder:
             function=origin.function,
             occurrence=occurrence,
             via=origin.via,
-            settable_as=_LIBRARY_ARGUMENTS.get(origin.via or "", {}).get(axis),
+            settable_as=settable_as,
         )
 
     def _override(self, site: Site, value: OverrideValue, bound: inspect.BoundArguments) -> bool:
@@ -645,7 +642,7 @@ class _Recorder:
                 method=name,
                 function=origin.function,
                 via=origin.via,
-                inputs=tuple(dict.fromkeys(self._stages_behind(result))),
+                inputs=tuple(dict.fromkeys([*self._stages_behind(result), *self._stages_given(arguments)])),
                 parent=parent,
                 discarded=origin.discarded,
                 arguments={key: value for key, (value, known) in plain.items() if known},
@@ -672,6 +669,12 @@ class _Recorder:
             else:
                 yield from self._stages_behind(read)
 
+    def _stages_given(self, arguments: dict[str, Any]) -> Iterator[str]:
+        """The stages among a call's arguments; TensorFlow does not count a dataset of choices as read."""
+        for value in arguments.values():
+            if isinstance(value, tf.data.Dataset) and id(value) in self._stage_of:
+                yield self._stage_of[id(value)]
+
     def records(self, dataset: Any) -> tuple[tuple[Site, ...], tuple[Stage, ...]]:
         """All sites and stages, with what is known only at the end."""
         last = self._stage_of.get(id(dataset))
@@ -681,11 +684,11 @@ class _Recorder:
         made = {stage.id for stage in stages}
         sites = []
         for site in self._sites:
-            count = self._counts[_count_key(site)]
+            count = self._places[_place(site.stage, self._origins[site.stage])]
             reaches = site.stage in reached or site.stage not in made
             sites.append(replace(site, occurrences=count, reaches_end=reaches))
         sites += self._orders(sites, reached)
-        sites += _end_sites(dataset, stages, ends)
+        sites += self._ends(dataset, stages, ends)
         return tuple(sites), stages
 
     def _reached(self, ends: list[str]) -> set[str]:
@@ -733,29 +736,47 @@ class _Recorder:
                 )
         return orders
 
+    def _ends(self, dataset: Any, stages: tuple[Stage, ...], ends: list[str]) -> list[Site]:
+        """What can be added behind the last stage: a prefetch where there is none, and options."""
+        by_id = {stage.id: stage for stage in stages}
+        partner = ends[0] if len(ends) == 1 else None
+        last = None if partner is None else by_id[partner]
+        while last is not None and last.method == "with_options" and len(last.inputs) == 1:
+            last = by_id[last.inputs[0]]
+        sites = []
+        if last is None or last.method != "prefetch":
+            site = _end_site(END_PREFETCH, "prefetch", "buffer_size", "prefetch_depth", 0, False, partner)
+            if partner is not None:
+                origin = self._origins[partner]
+                count = max(count for key, count in self._places.items() if key[0] == _base(partner))
+                site = replace(
+                    site,
+                    file=origin.file,
+                    line=origin.line,
+                    end_line=origin.end_line,
+                    end_column=origin.end_column,
+                    function=origin.function,
+                    via=origin.via,
+                    occurrences=count,
+                )
+            sites.append(site)
+        present = {path: value for _, _, path, value in _options_set(dataset.options())}
+        for path, axis in _OPTION_AXES.items():
+            value, _ = _plain(present.get(path))
+            name = f"{END_OPTIONS}({path})"
+            sites.append(_end_site(name, "Options", path, axis, value, path in present, partner))
+        return sites
 
-def _count_key(site: Site) -> str:
-    stage = site.stage.removesuffix(f":{site.occurrence}") if site.occurrence > 1 else site.stage
-    return f"{stage}({site.argument if site.method == 'Options' else ''})"
+
+def _base(stage: str) -> str:
+    """The id of a stage without its number."""
+    front, _, number = stage.rpartition(":")
+    return front if number.isdigit() else stage
 
 
-def _end_sites(dataset: Any, stages: tuple[Stage, ...], ends: list[str]) -> list[Site]:
-    """What can be added behind the last stage: a prefetch where there is none, and options."""
-    by_id = {stage.id: stage for stage in stages}
-    partner = ends[0] if len(ends) == 1 else None
-    last = None if partner is None else by_id[partner]
-    while last is not None and last.method == "with_options" and len(last.inputs) == 1:
-        last = by_id[last.inputs[0]]
-    sites = []
-    if last is None or last.method != "prefetch":
-        sites.append(_end_site(END_PREFETCH, "prefetch", "buffer_size", "prefetch_depth", 0, False, partner))
-    options = dataset.options()
-    present = {path: value for _, _, path, value in _options_set(options)}
-    for path, axis in _OPTION_AXES.items():
-        value, _ = _plain(present.get(path))
-        name = f"{END_OPTIONS}({path})"
-        sites.append(_end_site(name, "Options", path, axis, value, path in present, partner))
-    return sites
+def _place(stage: str, origin: Origin) -> tuple[object, ...]:
+    """What all runs of one call in the source have in common."""
+    return (_base(stage), origin.end_line, origin.end_column)
 
 
 def _end_site(
@@ -809,68 +830,3 @@ def _element(dataset: Any) -> tuple[str, int | None]:
             return str(spec), None
         size += int(np.prod(leaf.shape.as_list(), dtype=np.int64)) * leaf.dtype.size
     return str(spec), size
-
-
-# --- sharing large arrays ---------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Tensors:
-    """Tensors of the large arrays that a factory slices, so that every build of it uses the same memory.
-
-    An array is recognised by its content: a factory that loads the file each time is served like one that keeps the
-    array, and one that changed it gets a new tensor.
-    """
-
-    _known: list[Any] = field(default_factory=list)
-    _lock: Any = field(default_factory=threading.Lock)
-
-    def share(self, value: Any, used: list[Any]) -> Any:
-        """``value`` with its large arrays replaced; lists are left alone, tf.data stacks them."""
-        if type(value) is dict:
-            return {key: self.share(item, used) for key, item in value.items()}
-        if isinstance(value, tuple):
-            items = [self.share(item, used) for item in value]
-            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-        if type(value) is np.ndarray and value.nbytes >= SHARED_ARRAY_BYTES and value.dtype.kind in "biufc":
-            used.append(self._tensor(value))
-            return used[-1]
-        return value
-
-    def _tensor(self, array: Any) -> Any:
-        with self._lock:
-            for tensor in self._known:
-                if _same_content(np.asarray(memoryview(tensor)), array):
-                    return tensor
-            with tf.device("/CPU:0"):
-                tensor = tf.constant(array)
-            self._known.append(tensor)
-            return tensor
-
-    def keep(self, used: list[Any]) -> None:
-        with self._lock:
-            self._known = list({id(tensor): tensor for tensor in used}.values())
-
-
-def _same_content(first: Any, second: Any) -> bool:
-    """Equal bit for bit, compared in slices so that no large mask is made."""
-    if first.shape != second.shape or first.dtype != second.dtype:
-        return False
-    rows = max(1, _COMPARED_AT_ONCE_BYTES // (first.nbytes // len(first)))
-    for start in range(0, len(first), rows):
-        part, other = first[start : start + rows], np.ascontiguousarray(second[start : start + rows])
-        if not np.array_equal(part.view(np.uint8), other.view(np.uint8)):
-            return False
-    return True
-
-
-_by_function: weakref.WeakKeyDictionary[Any, _Tensors] = weakref.WeakKeyDictionary()
-
-
-def _tensors_of(factory: Factory) -> _Tensors:
-    """The shared tensors of ``factory``, whatever arguments are bound to it; they live as long as its function."""
-    with _lock:
-        try:
-            return _by_function.setdefault(unwrapped(factory), _Tensors())
-        except TypeError:  # not hashable or without weak references: nothing to share between builds
-            return _Tensors()

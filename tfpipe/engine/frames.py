@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dis
 import functools
+import itertools
 import os
-import sys
+import re
 import sysconfig
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 from tensorflow.python.util import tf_stack  # the only way to map AutoGraph's generated lines to the user's
@@ -25,6 +26,9 @@ _AUTOGRAPH = os.path.join(_TENSORFLOW, "python", "autograph") + os.sep
 # Decorators and error handlers around TensorFlow's functions; never the function that a user called.
 _TENSORFLOW_WRAPPERS = os.path.join(_TENSORFLOW, "python", "util") + os.sep
 _GENERATED = os.path.join(tempfile.gettempdir(), "__autograph_generated_file")
+# Python tells where a call begins and ends from 3.11 on.
+_TELLS_POSITIONS = hasattr(CodeType, "co_positions")
+_FRAME_LINE = re.compile(r'\s*File "([^"]+)", line \d+, in ')
 _LIBRARIES = tuple(
     {os.path.join(path, "") for name, path in sysconfig.get_paths().items() if name.endswith(("lib", "stdlib"))}
     | {os.path.join(str(Path(__file__).resolve().parent.parent), ""), _TENSORFLOW}
@@ -45,7 +49,7 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The user's line that led to a call."""
+    """The user's line that led to a call, and the library function in between with its arguments, if there is one."""
 
     file: str
     line: int
@@ -53,6 +57,7 @@ class Origin:
     end_column: int | None
     function: str
     via: str | None
+    via_arguments: Mapping[str, Any]
     discarded: bool
 
 
@@ -121,9 +126,9 @@ def locate(frame: FrameType | None, method: str, home: Home, boundaries: tuple[C
             return None
         filename = code.co_filename
         if filename.startswith(_GENERATED):
-            return _converted_origin(frame, method, _name(library))
+            return _converted_origin(frame, method, library)
         if is_users(filename, home):
-            return _plain_origin(frame, method, _name(library))
+            return _plain_origin(frame, method, library)
         if not filename.startswith((_AUTOGRAPH, _TENSORFLOW_WRAPPERS)):
             library = frame
         frame = frame.f_back
@@ -134,23 +139,27 @@ def _name(frame: FrameType | None) -> str | None:
     return None if frame is None else frame.f_code.co_name.removesuffix("_v1").removesuffix("_v2")
 
 
-def _plain_origin(frame: FrameType, method: str, via: str | None) -> Origin:
+def _arguments(frame: FrameType | None) -> dict[str, Any]:
+    if frame is None:
+        return {}
+    code = frame.f_code
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    values = frame.f_locals
+    return {name: values[name] for name in names if isinstance(values.get(name), (int, str))}
+
+
+def _plain_origin(frame: FrameType, method: str, library: FrameType | None) -> Origin:
     code = frame.f_code
     line, end_line, end_column = frame.f_lineno, None, None
-    if sys.version_info >= (3, 11):
-        position = next(_skip(code.co_positions(), frame.f_lasti // 2))
+    if _TELLS_POSITIONS:
+        position = next(itertools.islice(cast(Any, code).co_positions(), frame.f_lasti // 2, None))
         end_line, end_column = position[1], position[3]
     else:
         # Python 3.10 counts a chained call with keywords to the line that its chain starts on.
         line = _last_load_line(code, method, frame.f_lasti) or line
-    discarded = via is None and _result_dropped(code, frame.f_lasti)
-    return Origin(code.co_filename, line, end_line, end_column, _qualified(code), via, discarded)
-
-
-def _skip(items: Iterator[Any], count: int) -> Iterator[Any]:
-    for _ in range(count):
-        next(items)
-    return items
+    discarded = library is None and _result_dropped(code, frame.f_lasti)
+    via, given = _name(library), _arguments(library)
+    return Origin(code.co_filename, line, end_line, end_column, _qualified(code), via, given, discarded)
 
 
 def _qualified(code: CodeType) -> str:
@@ -190,38 +199,48 @@ def _result_dropped(code: CodeType, offset: int) -> bool:
     return following is not None and following.opname == "POP_TOP"
 
 
-def _converted_origin(frame: FrameType, method: str, via: str | None) -> Origin | None:
+def _converted_origin(frame: FrameType, method: str, library: FrameType | None) -> Origin | None:
     """AutoGraph runs a rewritten copy of the user's function; TensorFlow's own stack knows which line is which."""
     stack: Any = tf_stack.extract_stack()
     entry = next((entry for entry in reversed(list(stack)) if is_users(entry.filename)), None)
     if entry is None:
         return None
-    line = _line_of_call(frame, method, entry.filename, entry.lineno) or entry.lineno
-    return Origin(entry.filename, line, None, None, entry.name or "<lambda>", via, False)
+    line = _line_of_call(frame, method, entry.filename) or entry.lineno
+    function = entry.name or "<lambda>"
+    return Origin(entry.filename, line, None, None, function, _name(library), _arguments(library), False)
 
 
-def _line_of_call(frame: FrameType, method: str, filename: str, statement_line: int) -> int | None:
-    """The line of ``method``'s name in a statement of several lines, which AutoGraph copied onto one.
+def _line_of_call(frame: FrameType, method: str, filename: str) -> int | None:
+    """The line of ``method``'s name in the user's function; AutoGraph tells only some line of the statement.
 
-    The copy looks methods up in the order in which the original does; the original is what AutoGraph was called
-    with, further out on the stack.
+    The rewritten copy looks the method up as often as the original does, and in the same order. Both stand further
+    out on the stack, where AutoGraph was called.
     """
-    line = frame.f_lineno
-    rank = sum(1 for offset, load_line in _loads(frame.f_code, method) if load_line == line and offset < frame.f_lasti)
     outer = frame.f_back
     while outer is not None:
-        function = outer.f_locals.get("f") if outer.f_code.co_name == "converted_call" else None
-        code = getattr(getattr(function, "__func__", function), "__code__", None)
-        if isinstance(code, CodeType) and code.co_filename == filename:
-            lines = sorted(
-                load_line
-                for part in _with_nested(code)
-                for _, load_line in _loads(part, method)
-                if load_line >= statement_line
-            )
-            return lines[rank - 1] if 0 < rank <= len(lines) else None
+        if outer.f_code.co_name == "converted_call":
+            original, copy = (_code_of(outer.f_locals.get(name)) for name in ("f", "converted_f"))
+            if original is not None and copy is not None and original.co_filename == filename:
+                lookups, copied = _all_loads(original, method), _all_loads(copy, method)
+                before = [
+                    index
+                    for index, (code, offset, _) in enumerate(copied)
+                    if code is frame.f_code and offset < frame.f_lasti
+                ]
+                return lookups[before[-1]][2] if before and len(lookups) == len(copied) else None
         outer = outer.f_back
     return None
+
+
+def _code_of(function: Any) -> CodeType | None:
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return code if isinstance(code, CodeType) else None
+
+
+def _all_loads(code: CodeType, method: str) -> list[tuple[CodeType, int, int]]:
+    """(code, offset, line) of each instruction that looks ``method`` up, nested functions included, in source order."""
+    found = [(part, offset, line) for part in _with_nested(code) for offset, line in _loads(part, method)]
+    return sorted(found, key=lambda load: (load[2], load[1]))
 
 
 def _with_nested(code: CodeType) -> Iterator[CodeType]:
@@ -241,5 +260,20 @@ def user_code_error(
     what: str, error: BaseException, hint: str | None = None, home: Home | None = None
 ) -> UserCodeError:
     """What to raise when ``what`` (the user's code) raised ``error``. Keeps the text and none of the objects."""
-    summary = "".join(traceback.format_exception_only(type(error), error)).strip()
+    summary = _without_library_frames("".join(traceback.format_exception_only(type(error), error)).strip(), home)
     return UserCodeError(f"{what} raised {summary}", users_frames(error, home), hint)
+
+
+def _without_library_frames(text: str, home: Home | None) -> str:
+    """``text`` without the frames that are not the user's: TensorFlow writes whole stacks into its messages."""
+    kept, dropped_indent = [], None
+    for line in text.splitlines():
+        indent = len(line) - len(line.lstrip())
+        frame = _FRAME_LINE.match(line)
+        if frame is not None:
+            dropped_indent = None if is_users(frame[1], home) else indent
+        elif dropped_indent is not None and (indent <= dropped_indent or not line.strip()):
+            dropped_indent = None
+        if dropped_indent is None:
+            kept.append(line)
+    return "\n".join(kept)

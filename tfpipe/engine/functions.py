@@ -63,6 +63,8 @@ _HARMLESS = frozenset(
         "MatchingFiles",
         "RaggedTensorToVariant",
         "NoOp",
+        "DummySeedGenerator",
+        "DummyMemoryCache",
     }
 )
 
@@ -82,7 +84,7 @@ def function_facts(dataset: Any) -> FunctionFacts:
     for op_type, stateful in _ops(dataset):
         if op_type in _PYTHON:
             python.add(op_type)
-        elif op_type in _RANDOM or (op_type.startswith("Random") and "Dataset" not in op_type):
+        elif op_type in _RANDOM or op_type.startswith(("Random", "ShuffleDataset", "ShuffleAndRepeat")):
             random.add(op_type)
         elif op_type.startswith("StatelessRandom"):
             drawn.add(op_type)

@@ -1,0 +1,125 @@
+"""Each sample runs, has the mistake that it says, and becomes the recommended pipeline when its patch is applied."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from tfpipe.engine.capture import Captured, capture, rebuild
+from tfpipe.engine.load_user import bind_arguments, load_function
+from tfpipe.engine.reorder import check_batch_before_map
+from tfpipe.engine.structure import find_problems
+from tfpipe.report.patch import Change, make_patch, read_sources
+from tfpipe.sites import OverrideValue, Site
+
+pytestmark = pytest.mark.tensorflow
+
+SAMPLES = Path(__file__).resolve().parents[2] / "samples"
+# What each sample does wrong, and whether its map can work on batches (None: no map stands before a batch).
+EXPECTED: dict[str, tuple[set[str], str | None]] = {
+    "image_folder": ({"random-before-cache"}, None),
+    "tfrecord_interleave": ({"shuffle-after-batch"}, "different"),
+    "generator": ({"repeat-before-shuffle"}, None),
+    "text_padding": ({"prefetch-not-last"}, None),
+    "tabular_csv": (set(), "equal"),
+    "keras_model": ({"result-thrown-away"}, "equal"),
+    "train_module": ({"cache-never-completes", "cast-before-buffer"}, None),
+}
+PREFERRED: dict[str, OverrideValue] = {"map_parallelism": "auto", "prefetch_depth": 3, "cycle_length": 4}
+
+
+def test_every_sample_is_listed() -> None:
+    assert {file.stem for file in SAMPLES.glob("*.py")} == set(EXPECTED)
+
+
+def load_sample(file: Path, data: Path) -> Any:
+    function = load_function(f"{file}:make_dataset")
+    takes_folder = "folder" in function.__code__.co_varnames[: function.__code__.co_argcount]
+    return bind_arguments(function, [f"folder={data}"] if takes_folder else [])
+
+
+def recommended(captured: Captured) -> list[tuple[Site, OverrideValue]]:
+    """What a recommendation could be: parallel maps, a last prefetch, and batch before map where that is proven."""
+    changes: list[tuple[Site, OverrideValue]] = []
+    for site in captured.sites:
+        if site.kind == "order":
+            proof = check_batch_before_map(captured, site.stage, site.partner or "")
+            if proof.verdict == "equal":
+                changes.append((site, "batch-map"))
+        elif site.axis in PREFERRED:
+            changes.append((site, PREFERRED[site.axis]))
+    return changes
+
+
+def shape_of(captured: Captured) -> list[tuple[str, Any]]:
+    """The stages in order and the values of their knobs."""
+    values: dict[str, list[tuple[str, Any]]] = {}
+    for site in captured.sites:
+        if site.kind in ("call", "reader"):
+            values.setdefault(site.stage, []).append((site.argument, site.value))
+    return [(stage.method, values.get(stage.id, [])) for stage in captured.stages]
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_sample(name: str, tmp_path: Path) -> None:
+    file = tmp_path / f"{name}.py"
+    shutil.copy(SAMPLES / f"{name}.py", file)
+    make = load_sample(file, tmp_path / "data")
+    captured = capture(make)
+    mistakes, order = EXPECTED[name]
+    assert {finding.code for finding in find_problems(captured.stages)} == mistakes
+    proofs = [
+        check_batch_before_map(captured, site.stage, site.partner or "").verdict
+        for site in captured.sites
+        if site.kind == "order"
+    ]
+    assert proofs == ([order] if order else [])
+
+    changes = recommended(captured)
+    rebuilt = rebuild(make, {site.id: value for site, value in changes}, expected=captured.sites)
+    assert rebuilt.element_spec == captured.dataset.element_spec
+    assert len(list(rebuilt.take(2))) == 2
+
+    edits = [Change(site=site, value=value) for site, value in changes]
+    patch = make_patch(edits, read_sources(edits), tmp_path)
+    assert patch.by_hand == ()
+    program = shutil.which("patch")
+    if program is None:
+        pytest.skip("there is no patch program here")
+    applied = subprocess.run([program, "-p1"], input=patch.diff.encode(), cwd=tmp_path, capture_output=True, check=True)
+    assert b"fuzz" not in applied.stdout
+    shutil.copy(file, tmp_path / f"{name}_patched.py")
+    after = capture(load_sample(tmp_path / f"{name}_patched.py", tmp_path / "data"))
+
+    # The patched source says what the overrides did.
+    for site, value in changes:
+        if site.kind == "call":
+            method = [other for other in after.sites if other.method == site.method and other.argument == site.argument]
+            assert value in [other.value for other in method], (site.id, value)
+    assert not [site for site in after.sites if site.kind == "order" and order == "equal"]
+    assert not [site for site in after.sites if site.id == "end:prefetch(buffer_size)"]
+    assert _chain(after.dataset) == _chain(rebuilt)
+
+
+def _chain(dataset: Any) -> list[tuple[str, Any]]:
+    names = ("_num_parallel_calls", "_buffer_size")
+    knobs = {name: int(getattr(dataset, name)) for name in names if getattr(dataset, name, None) is not None}
+    return [item for one in dataset._inputs() for item in _chain(one)] + [(type(dataset).__name__, knobs)]
+
+
+@pytest.mark.parametrize("name", ["keras_model", "train_module"])
+def test_steps_of_samples_train_on_their_batches(name: str) -> None:
+    dataset = load_function(f"{SAMPLES / name}.py:make_dataset")()
+    step = load_function(f"{SAMPLES / name}.py:make_step")(dataset.element_spec)
+    batch = next(iter(dataset))
+    if name == "keras_model":
+        losses = [step.train_on_batch(*batch, return_dict=True)["loss"] for _ in range(3)]
+    else:
+        losses = [float(step(batch)) for _ in range(3)]
+    assert losses[2] < losses[0]
+    assert tf.nest.flatten(dataset.element_spec)
