@@ -41,6 +41,7 @@ def profile_report(run: Run, directory: Path, *, width: int, color: bool) -> str
         pairs(
             [
                 ("run", str(directory)),
+                ("finish", "" if run.complete else f"tfpipe profile --resume {_shell(directory)}"),
                 ("next", f"tfpipe recommend {_shell(directory)}"),
                 ("", f"tfpipe tensorboard {_shell(directory)}"),
             ],

@@ -26,7 +26,8 @@ CAPACITY_S = 0.6
 # Profiled steps: as many as fit in TRACE_S, within limits.
 TRACE_S = 1.0
 TRACE_STEPS = 20
-MIN_TRACE_STEPS = 2
+# XProf shows neither the first nor the last marked step.
+MIN_TRACE_STEPS = 3
 # Starting the profiler, stopping it and writing the trace.
 PROFILER_S = 0.7
 # What probing the floor costs at most, in steps, before the plan is made.

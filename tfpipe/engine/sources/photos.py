@@ -145,6 +145,7 @@ def _generated(image_size: int, seed: int) -> Source:
         image_size=image_size,
         load=(
             "import pathlib\n\n"
+            "# A folder of JPEGs of your own.\n"
             'photos = [file.read_bytes() for file in sorted(pathlib.Path("photos").glob("*.jpg"))]\n'
             "labels = list(range(len(photos)))\n"
         ),
