@@ -35,6 +35,8 @@ class Block:
     ``step_s`` and ``fetch_s`` have one value per counted step: the whole step, and the part of it that the loop
     was blocked asking for the batch. ``step_s`` sums to ``elapsed_s`` up to the clock reads in between. On a
     device that runs asynchronously ``step_s`` are dispatch periods and only their sum means something.
+    ``epoch_start_s`` has one value per epoch that ended inside the block: from asking for a batch that was not there to
+    the first of the next epoch; the step it cut is not counted.
     ``capacity`` blocks run no step (``step_s == fetch_s``); ``floor`` blocks fetch nothing (``fetch_s`` all 0).
     """
 
@@ -49,6 +51,7 @@ class Block:
     first_batch_s: float | None = None
     synchronous: bool = True
     retraced: int = 0
+    epoch_start_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,7 +87,7 @@ def test_the_floor_fetches_nothing():
 
 def test_a_data_set_that_ends_says_how_far_it_came():
     clock = Clock()
-    with pytest.raises(EndOfDataError, match="after 2 counted steps"):
+    with pytest.raises(EndOfDataError, match="after 1 counted steps"):
         drive(iter([1, 2]), FakeStep(clock, 0.5), length(steps=4), kind="step", round=0, clock=clock)
 
 
@@ -102,3 +102,39 @@ def test_new_traces_inside_the_block_are_noted():
 
     assert run(step, clock, length()).retraced == 0
     assert run(Retracing(clock, 0.5), clock, length(warmup_steps=3)).retraced == 4
+
+
+def test_the_end_of_an_epoch_is_no_step_and_its_length_is_kept_apart():
+    clock = Clock()
+
+    def epoch():
+        return itertools.islice(batches(clock, 0.25, first_s=4.0), 5)
+
+    block = drive(
+        epoch(),
+        FakeStep(clock, 0.5),
+        length(steps=9, warmup_steps=6),
+        kind="step",
+        round=0,
+        restart=epoch,
+        clock=clock,
+        cpu_clock=clock,
+    )
+    assert block.step_s == (0.75,) * 9
+    assert block.elapsed_s == 9 * 0.75
+    # 4 fetches an epoch after its first batch: 6 for the warm-up, 9 that count.
+    assert block.epoch_start_s == (4.0,) * 3
+
+
+def test_epochs_of_one_batch_cannot_be_measured():
+    clock = Clock()
+    with pytest.raises(EndOfDataError):
+        drive(
+            iter([1]),
+            FakeStep(clock, 0.5),
+            length(steps=2),
+            kind="step",
+            round=0,
+            restart=lambda: iter([1]),
+            clock=clock,
+        )

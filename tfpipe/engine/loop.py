@@ -5,6 +5,7 @@ The clock is an argument so that tests drive the loop with one of their own.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -48,18 +49,40 @@ def drive(
     *,
     kind: BlockKind,
     round: int,
+    restart: Callable[[], Iterator[Any]] | None = None,
     clock: Clock = time.perf_counter,
     cpu_clock: Clock = time.process_time,
 ) -> Block:
     """Run ``step`` on ``batches``: first batch, warm-up, then what counts.
+
+    When the batches end, ``restart`` gives those of the next epoch. The step at whose end that happens is not
+    counted, since it waited for a pipeline to start and not for a batch; how long that took is kept apart.
 
     The first batch is timed by itself (it fills buffers) and handed to the first step. Warm-up and counted part
     each go on until both of ``length``'s minima are reached. A device that runs asynchronously is waited for
     once before the counted part and once at its end, never in between: the last ``step_s`` holds that wait.
 
     Raises:
-        EndOfDataError: the data set ended before the block did.
+        EndOfDataError: the data set ended before the block did and there is no ``restart``, or an epoch has no
+            more than one batch.
     """
+    epoch_start_s: list[float] = []
+
+    fetched_before = -1
+
+    def next_epoch(fetched: int) -> Any:
+        nonlocal batches, fetched_before
+        if restart is None or fetched == fetched_before:
+            raise EndOfDataError(len(step_s))
+        fetched_before = fetched
+        asked = clock()
+        batches = restart()
+        batch = _next(batches)
+        epoch_start_s.append(clock() - asked)
+        return batch
+
+    step_s: list[float] = []
+    fetch_s: list[float] = []
     start = clock()
     batch = _next(batches)
     first_batch_s = clock() - start
@@ -69,30 +92,35 @@ def drive(
     start = clock()
     while warmup_steps < length.warmup_steps or clock() - start < length.warmup_s:
         result = step(batch)
-        batch = _next(batches)
-        warmup_steps += 1
+        batch = next(batches, _END)
+        if batch is _END:
+            batch = next_epoch(warmup_steps)
+        else:
+            warmup_steps += 1
+    fetched_before = -1
     if warmup_steps and not step.synchronous:
         step.finish(result)
 
-    step_s: list[float] = []
-    fetch_s: list[float] = []
     traces_before = step.traces
     cpu_before = cpu_clock()
     # The batch in hand was fetched before the clock starts: the counted part ends with a fetch, so that it holds
     # exactly as many fetches as steps.
-    begin = previous = clock()
-    steps, seconds = length.steps, length.seconds
+    previous = clock()
+    counted_s = 0.0
     while True:
         result = step(batch)
         asked = clock()
         batch = next(batches, _END)
         now = clock()
+        if batch is _END:
+            batch = next_epoch(len(step_s))
+            previous = clock()
+            continue
         fetch_s.append(now - asked)
         step_s.append(now - previous)
+        counted_s += now - previous
         previous = now
-        if batch is _END:
-            raise EndOfDataError(len(step_s))
-        if len(step_s) >= steps and now - begin >= seconds:
+        if len(step_s) >= length.steps and counted_s >= length.seconds:
             break
     if not step.synchronous:
         step.finish(result)
@@ -103,13 +131,14 @@ def drive(
         round=round,
         warmup_steps=warmup_steps,
         steps=len(step_s),
-        elapsed_s=now - begin,
+        elapsed_s=math.fsum(step_s),
         step_s=tuple(step_s),
         fetch_s=tuple(fetch_s),
         cpu_s=cpu_clock() - cpu_before,
         first_batch_s=first_batch_s,
         synchronous=step.synchronous,
         retraced=(step.traces or 0) - (traces_before or 0),
+        epoch_start_s=tuple(epoch_start_s),
     )
 
 
