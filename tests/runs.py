@@ -245,6 +245,7 @@ def make_run(**fields: Any) -> Run:
             traces=1,
         ),
         floor=Floor(step_s=interval(0.125, 0.02), fetch_s=0.00025, blocks=(floor_block,)),
+        pipeline=None,
         current=SERIAL.id,
         candidates=make_candidates(),
         recommendation=make_recommendation(),

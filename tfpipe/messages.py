@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from tfpipe.records import Block, Data, Environment, Node, Step
+from tfpipe.records import Block, Data, Environment, Node, Pipeline, Step
 from tfpipe.settings import PipelineSettings
 
 
@@ -21,10 +21,14 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a run measures apart from the candidates' knobs; a resumed run must have the same.
 
-    ``batch_size`` is None where the device decides. ``step`` is ``resnet18``, ``none`` or ``simulated:66ms``.
+    Either ``dataset`` names a built-in data set or ``pipeline`` the user's factory, to be called with ``arguments``
+    (``key=value`` texts). ``batch_size`` is None where the device decides. ``step`` is ``resnet18``, ``none``,
+    ``simulated:66ms`` or the user's ``MODULE:FUNCTION``.
     """
 
-    dataset: str
+    dataset: str | None
+    pipeline: str | None = None
+    arguments: tuple[str, ...] = ()
     data_dir: str | None
     require_data: bool
     download: bool
@@ -109,6 +113,7 @@ class Prepared(_Message, frozen=True):
     environment: Environment
     data: Data
     step: Step
+    pipeline: Pipeline | None
     timings_s: dict[str, float]
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tfpipe.settings import PipelineSettings
+from tfpipe.sites import Finding, Reorder, Site, Stage
 
 BlockKind = Literal["step", "floor", "capacity", "fetch-floor", "trace"]
 Status = Literal["complete", "failed", "skipped"]
@@ -178,16 +179,37 @@ class MapCode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """The data set of a run. ``generated`` says the pixels are a stand-in; ``origin`` says where it came from."""
+    """The data set of a run. ``generated`` says the pixels are a stand-in; ``origin`` says where it came from.
+
+    ``examples`` is per epoch, None when endless or unknown; ``code`` is None for a user's own pipeline.
+    """
 
     name: str
     origin: str
     generated: bool
-    examples: int
+    examples: int | None
     batch_size: int
     element: str
     example_bytes: int
-    code: MapCode
+    code: MapCode | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """A user's own pipeline: how it was named, the knobs at its call sites, and what was noticed about it.
+
+    ``root`` is the directory that site ids are relative to. ``reorders`` has a proof or a refusal for each place where
+    ``batch`` could come before ``map``.
+    """
+
+    reference: str
+    arguments: tuple[str, ...]
+    root: str
+    sites: tuple[Site, ...]
+    stages: tuple[Stage, ...]
+    findings: tuple[Finding, ...]
+    reorders: tuple[Reorder, ...]
+    build_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,6 +302,7 @@ class Run:
     data: Data
     step: Step
     floor: Floor
+    pipeline: Pipeline | None
     current: str
     candidates: tuple[Candidate, ...]
     recommendation: Recommendation | None

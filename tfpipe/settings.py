@@ -10,17 +10,21 @@ A knob has the same word as field, JSON key, flag and column. Values:
 ``threadpool``       ``options.threading.private_threadpool_size``; ``None`` leaves it out
 ``deterministic``    ``options.deterministic``
 ``rewrites``         ``"default"`` (what TensorFlow does to a user's pipeline) or ``"off"`` (as written)
+``overrides``        for a user's own pipeline, in place of all the above: values by call site
 ===================  ============================================================================
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
 from tfpipe.errors import UsageError
+from tfpipe.sites import OverrideValue
 from tfpipe.units import parse_seconds
 
 Buffer = int | Literal["full"]
@@ -45,6 +49,8 @@ LARGE_GRID = 200
 MAX_PARALLELISM = 4096
 MAX_PREFETCH_DEPTH = 100_000
 MAX_SIMULATED_STEP_S = 60.0
+# An id is a folder's name, which file systems end at 255 bytes.
+MAX_ID_LENGTH = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +64,7 @@ class PipelineSettings:
     threadpool: int | None = None
     deterministic: bool = True
     rewrites: Rewrites = "default"
+    overrides: tuple[tuple[str, OverrideValue], ...] | None = None
 
     @property
     def id(self) -> str:
@@ -66,6 +73,8 @@ class PipelineSettings:
         >>> PipelineSettings(shuffle_buffer=5000, map_parallelism="auto", prefetch_depth=1, order="batch-map").id
         'shuffle5000-batch-mapauto-prefetch1'
         """
+        if self.overrides is not None:
+            return _overrides_id(self.overrides)
         mapped = "map" if self.map_parallelism is None else f"map{self.map_parallelism}"
         stages = [mapped, "batch"] if self.order == "map-batch" else ["batch", mapped]
         if self.shuffle_buffer:
@@ -79,6 +88,30 @@ class PipelineSettings:
         if self.rewrites == "off":
             stages.append("norewrites")
         return "-".join(stages)
+
+
+def _overrides_id(overrides: tuple[tuple[str, OverrideValue], ...]) -> str:
+    """``current`` for none; else each site, shortened to what a folder's name may have, and its value.
+
+    ``data.py:42:map(num_parallel_calls)`` at 8 is ``data.42.map=8``.
+    """
+    if not overrides:
+        return "current"
+    text = "+".join(f"{_short_site(site)}={value}" for site, value in overrides)
+    if len(text) <= MAX_ID_LENGTH:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{text[: MAX_ID_LENGTH - 9]}-{digest}"
+
+
+def _short_site(site: str) -> str:
+    place, _, argument = site.rstrip(")").partition("(")
+    if place.startswith("end:"):
+        return argument.rpartition(".")[2] if place == "end:options" else place.removeprefix("end:")
+    parts = [part.rpartition("/")[2].removesuffix(".py") for part in place.split(":")]
+    if argument != "num_parallel_calls":
+        parts.append(argument)
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", ".".join(parts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ def spec():
 def resnet(spec):
     from tfpipe.engine.steps import open_step
 
-    return open_step("resnet18", element_spec=spec, width=8, classes=10, seed=0)
+    return open_step("resnet18", spec=spec, batch=None, width=8, classes=10, seed=0)
 
 
 def batch():
@@ -63,7 +63,7 @@ def test_other_shapes_are_refused_and_not_retraced(resnet):
 def test_the_simulated_device_takes_its_time_and_none_of_the_cores(spec):
     from tfpipe.engine.steps import open_step
 
-    step = open_step("simulated:50ms", element_spec=spec, width=1, classes=1, seed=0)
+    step = open_step("simulated:50ms", spec=spec, batch=None, width=1, classes=1, seed=0)
     wall, cpu = time.perf_counter(), time.process_time()
     for _ in range(4):
         step(batch)
@@ -76,4 +76,4 @@ def test_an_unknown_step_is_refused(spec):
     from tfpipe.errors import UsageError
 
     with pytest.raises(UsageError, match="no step 'resnet19'"):
-        open_step("resnet19", element_spec=spec, width=1, classes=1, seed=0)
+        open_step("resnet19", spec=spec, batch=None, width=1, classes=1, seed=0)

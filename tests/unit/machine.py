@@ -146,6 +146,7 @@ def prepared(work: Workload) -> Prepared:
             code=code,
         ),
         step=Step(name=work.step, description="d", synchronous=True),
+        pipeline=None,
         timings_s={"load": 1.0},
     )
 
@@ -168,8 +169,10 @@ def started(
         created="2026-01-01T00:00:00+00:00",
         command=("tfpipe",),
         workload=workload(step),
+        knobs={},
         candidates=named,
-        current=named[0].settings.id,
+        only_current=False,
+        large_grid_allowed=False,
         steps=steps,
         time_budget_s=time_budget_s,
     )

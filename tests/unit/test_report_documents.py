@@ -180,7 +180,8 @@ DOCUMENT = """\
     "order": "map-batch",
     "threadpool": null,
     "deterministic": true,
-    "rewrites": "default"
+    "rewrites": "default",
+    "overrides": null
   },
   "verdict": {
     "bound": "input-moderate",

@@ -29,6 +29,32 @@ def test_ids_read_like_the_pipeline(knobs, identity):
     assert PipelineSettings(**knobs).id == identity
 
 
+@pytest.mark.parametrize(
+    ("overrides", "identity"),
+    [
+        ((), "current"),
+        ((("data.py:42:map(num_parallel_calls)", 8),), "data.42.map=8"),
+        ((("a/b/data.py:42:map:2(deterministic)", False),), "data.42.map.2.deterministic=False"),
+        ((("end:prefetch(buffer_size)", "auto"),), "prefetch=auto"),
+        (
+            (("data.py:7:map(order)", "batch-map"), ("end:options(threading.private_threadpool_size)", 16)),
+            "data.7.map.order=batch-map+private_threadpool_size=16",
+        ),
+    ],
+)
+def test_ids_of_call_sites(overrides, identity):
+    assert PipelineSettings(overrides=overrides).id == identity
+
+
+def test_long_ids_are_cut_and_stay_apart():
+    one, two = (
+        PipelineSettings(overrides=tuple((f"data.py:{n}:map(num_parallel_calls)", last) for n in range(40)))
+        for last in (1, 2)
+    )
+    assert len(one.id) == len(two.id) == settings.MAX_ID_LENGTH
+    assert one.id != two.id
+
+
 def test_ids_tell_all_settings_apart():
     everything = grid(
         {

@@ -15,13 +15,19 @@ if TYPE_CHECKING:
 
 @click.command(context_settings={"show_default": True, "max_content_width": 100})
 @click.option("--dataset", metavar="NAME", help="Built-in data set: cifar100, cifar10 or photos.")
+@click.option("--pipeline", metavar="MODULE:FACTORY", help="Your own: a function that returns a tf.data.Dataset.")
+@click.option("--arg", "arguments", multiple=True, metavar="KEY=VALUE", help="An argument of the factory.")
 @click.option("--data-dir", metavar="PATH", help="Where its files are; without it Keras's cache or a download.")
 @click.option("--require-data", is_flag=True, help="Fail where real data cannot be had, instead of generating some.")
 @click.option("--download/--no-download", default=True, help="Whether missing data may be downloaded.")
 @click.option(
     "--image-size", default=224, type=click.IntRange(8, 4096), metavar="PIXELS", help="Size that photos are cropped to."
 )
-@click.option("--step", default="resnet18", metavar="STEP", help="resnet18, simulated:66ms or none.")
+@click.option(
+    "--step",
+    metavar="STEP",
+    help="resnet18, simulated:66ms, none or MODULE:FUNCTION.  [default: resnet18, for --pipeline simulated:66ms]",
+)
 @click.option("--width", default=64, type=click.IntRange(1, 4096), metavar="CHANNELS", help="ResNet18's base width.")
 @click.option(
     "--batch-size", type=click.IntRange(1), metavar="N", help="Examples per step.  [default: 128, on a CPU 32]"
@@ -88,7 +94,7 @@ def profile(*, output: str | None, force: bool, resume: str | None, as_json: boo
         journal = reopen(directory)
     else:
         started = _started(options)
-        directory = new_run_directory(output, started.workload.dataset)
+        directory = new_run_directory(output, _subject(started))
         journal = begin(directory, started, force=force)
     with ProgressDisplay(quiet=quiet) as display, open(directory / LOG_NAME, "ab") as log:
         executor = ProcessExecutor(WORKER_COMMAND, on_progress=display.on_progress, log=log)
@@ -141,20 +147,28 @@ def _started(options: dict[str, Any]) -> Started:
     from tfpipe.settings import DATASETS, ORDERS, STEPS, parse_step
     from tfpipe.units import parse_seconds
 
-    dataset, step = options["dataset"], options["step"]
-    if dataset is None:
-        raise UsageError("Nothing to profile was named.", "Name a data set: tfpipe profile --dataset cifar100")
-    if dataset not in DATASETS:
+    dataset, pipeline, step = options["dataset"], options["pipeline"], options["step"]
+    if (dataset is None) == (pipeline is None):
+        raise UsageError(
+            "Name what to profile: a built-in data set or a pipeline of your own, one of the two.",
+            "tfpipe profile --dataset cifar100, or --pipeline data.py:make_dataset",
+        )
+    if dataset is not None and dataset not in DATASETS:
         raise UsageError(f"There is no data set {dataset!r}.", f"Choose one of: {', '.join(DATASETS)}.")
-    if parse_step(step)[0] not in STEPS:
-        raise UsageError(f"There is no step {step!r}.", "Use --step resnet18, simulated:66ms or none.")
+    if step is None:
+        step = "resnet18" if dataset is not None else "simulated:66ms"
+    if parse_step(step)[0] not in STEPS and ":" not in step:
+        raise UsageError(f"There is no step {step!r}.", "Use --step resnet18, simulated:66ms, none or MODULE:FUNCTION.")
     try:
         time_budget_s = parse_seconds(options["time_budget"])
     except ValueError as error:
         raise UsageError(f"--time-budget: {error}.", "Write for example --time-budget 60s.") from None
-    candidates = choose_candidates(
-        {knob: options[knob] for knob in KNOBS}, orders=ORDERS[dataset], cores=_cores(), yes=options["yes"]
-    )
+    if time_budget_s <= 0:
+        raise UsageError("--time-budget must be more than nothing.", "Write for example --time-budget 60s.")
+    knobs = {knob: options[knob] for knob in KNOBS if options[knob] is not None}
+    candidates = None
+    if dataset is not None:
+        candidates = choose_candidates(knobs, orders=ORDERS[dataset], cores=_cores(), yes=options["yes"])
     return Started(
         version=VERSION,
         tfpipe_version=__version__,
@@ -162,6 +176,8 @@ def _started(options: dict[str, Any]) -> Started:
         command=("tfpipe", *sys.argv[1:]),
         workload=Workload(
             dataset=dataset,
+            pipeline=pipeline,
+            arguments=options["arguments"],
             data_dir=options["data_dir"],
             require_data=options["require_data"],
             download=options["download"],
@@ -171,11 +187,21 @@ def _started(options: dict[str, Any]) -> Started:
             width=options["width"],
             seed=options["seed"],
         ),
+        knobs=knobs,
         candidates=candidates,
-        current=candidates[0].settings.id,
+        only_current=options["which"] == "current",
+        large_grid_allowed=options["yes"],
         steps=options["steps"],
         time_budget_s=time_budget_s,
     )
+
+
+def _subject(started: Started) -> str:
+    """What a run directory is named after."""
+    work = started.workload
+    if work.pipeline is None:
+        return str(work.dataset)
+    return work.pipeline.rpartition(":")[0].removesuffix(".py").replace("/", ".").rpartition(".")[2]
 
 
 def _cores() -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,14 @@ from tfpipe.messages import Traced
 from tfpipe.records import Block
 
 
-def capture_trace(batches: Iterator[Any], step: Step, *, warmup_steps: int, steps: int, logdir: str) -> Traced:
+def capture_trace(dataset: Any, step: Step, *, warmup_steps: int, steps: int, logdir: str) -> Traced:
     """Run ``steps`` marked steps under the profiler and write the session below ``logdir``.
 
     The fetch lies inside the marker, where XProf's Input Pipeline
     Analyzer expects it; ``_r=1`` is what makes the profiler take the event for a step.
     """
+    # A data set that is shorter than the window is repeated: a trace is read for what happens between its ends.
+    batches = iter(dataset.repeat())
     for _ in range(max(1, warmup_steps)):
         batch = next(batches)
         step.finish(step(batch))

@@ -74,10 +74,8 @@ def _handler(report: Callable[[Progress], None]) -> Callable[[Request], Reply]:
                 return prepared
             assert session is not None
             return _measure(session, request)
-        except TfpipeError as error:
-            return Failed(cause="request", message=error.message, hint=error.hint, exit_code=error.exit_code)
         except Exception as error:
-            return _failed(error)
+            return _failed(error, session)
 
     return handle
 
@@ -109,12 +107,16 @@ def _measure(session: Any, request: Request) -> Reply:
     return reply
 
 
-def _failed(error: Exception) -> Failed:
-    """TensorFlow's own errors are the pipeline's or the step's fault; anything else is ours to mend."""
+def _failed(error: Exception, session: Any) -> Failed:
+    """User code and TensorFlow's own errors are the pipeline's or the step's fault; anything else is ours to mend."""
     import tensorflow as tf
 
     from tfpipe.engine.loop import EndOfDataError
 
+    if session is not None:
+        error = session.error(error)
+    if isinstance(error, TfpipeError):
+        return Failed(cause="request", message=error.message, hint=error.hint, exit_code=error.exit_code)
     from_pipeline = isinstance(error, (tf.errors.OpError, EndOfDataError, MemoryError))
     return Failed(
         cause="candidate" if from_pipeline else "bug",

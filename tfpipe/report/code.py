@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from tfpipe.records import Run
+from tfpipe.records import MapCode, Run
 from tfpipe.report.phrases import generated_notice
 from tfpipe.settings import PipelineSettings
 
@@ -13,10 +13,15 @@ def pipeline_code(run: Run, settings: PipelineSettings) -> str:
     """A module that defines ``make_dataset`` with ``settings`` and calls it once on the run's data.
 
     It runs as it stands. Options that the settings leave to TensorFlow are left out.
+
+    Raises:
+        ValueError: the run is of a user's own pipeline, which has call sites and no code of ours.
     """
     code = run.data.code
+    if code is None:
+        raise ValueError("a user's own pipeline has no code to paste")
     parameters = ", ".join([*code.arguments, f"batch_size={run.data.batch_size}", "seed=0"])
-    body = "\n".join(f"    {line}" for line in [f"dataset = {code.source}", *_stages(run, settings), "return dataset"])
+    body = "\n".join(f"    {line}" for line in [f"dataset = {code.source}", *_stages(run, code, settings), "return dataset"])
     notice = generated_notice(run)
     parts = [
         *([_comment(notice)] if notice else []),
@@ -31,10 +36,10 @@ def pipeline_code(run: Run, settings: PipelineSettings) -> str:
 
 def steps_per_epoch(run: Run) -> int:
     """Whole batches in one pass over the data, at least one."""
-    return max(1, run.data.examples // run.data.batch_size)
+    return max(1, (run.data.examples or 0) // run.data.batch_size)
 
 
-def _stages(run: Run, settings: PipelineSettings) -> list[str]:
+def _stages(run: Run, code: MapCode, settings: PipelineSettings) -> list[str]:
     lines = []
     if settings.shuffle_buffer:
         buffer = run.data.examples if settings.shuffle_buffer == "full" else settings.shuffle_buffer
@@ -42,7 +47,7 @@ def _stages(run: Run, settings: PipelineSettings) -> list[str]:
     lines.append("dataset = dataset.repeat()")
     lines.append("# One random number per example, so that augmentation does not depend on the order of stages.")
     lines.append("dataset = tf.data.Dataset.zip(dataset, tf.data.Dataset.random(seed=seed))")
-    function = run.data.code.map_example if settings.order == "map-batch" else run.data.code.map_batch
+    function = code.map_example if settings.order == "map-batch" else code.map_batch
     calls = "" if settings.map_parallelism is None else f", num_parallel_calls={_value(settings.map_parallelism)}"
     stages = [f"dataset = dataset.map({function}{calls})", "dataset = dataset.batch(batch_size, drop_remainder=True)"]
     lines += stages if settings.order == "map-batch" else reversed(stages)

@@ -19,6 +19,7 @@ from tfpipe.runfile import TRACES_NAME
 from tfpipe.runner.journal import (
     CandidateFailed,
     CandidateMeasured,
+    CandidatesChosen,
     CandidateTraced,
     Entry,
     Finished,
@@ -36,9 +37,10 @@ def assemble_run(entries: Sequence[Entry]) -> Run | None:
     finished = next((e for e in entries if isinstance(e, Finished)), None)
     floors = [e.measured.block for e in entries if isinstance(e, FloorMeasured)]
     floor = _floor(floors)
-    if started is None or prepared is None or floor is None:
+    chosen = next((e.candidates for e in entries if isinstance(e, CandidatesChosen)), None)
+    if started is None or prepared is None or chosen is None or floor is None:
         return None
-    candidates = tuple(_candidate(named, entries, floor, prepared) for named in started.candidates)
+    candidates = tuple(_candidate(named, entries, floor, prepared) for named in chosen)
     run = Run(
         tfpipe_version=started.tfpipe_version,
         created=started.created,
@@ -52,7 +54,8 @@ def assemble_run(entries: Sequence[Entry]) -> Run | None:
             fetch_s=floor.fetch_s.value,
             blocks=tuple(floors),
         ),
-        current=started.current,
+        pipeline=prepared.pipeline,
+        current=chosen[0].settings.id,
         candidates=candidates,
         recommendation=None,
         warnings=(),
@@ -134,7 +137,7 @@ def _with_step(
         first_batch_s=statistics.median(b.first_batch_s for b in counted if b.first_batch_s is not None),
         buffered_bytes=max(sum(node.buffered_bytes or 0 for node in m.executed) for m in through_step),
         peak_memory_bytes=max((m.peak_memory_bytes for m in through_step if m.peak_memory_bytes), default=None),
-        epoch_s=prepared.data.examples / rate.value,
+        epoch_s=None if prepared.data.examples is None else prepared.data.examples / rate.value,
         executed=max(through_step, key=lambda m: m.block.round).executed,
         trace=trace,
         profiler_overhead_fraction=None if trace is None else trace.overhead_fraction,

@@ -26,7 +26,8 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class Started(_Entry, frozen=True):
     """First line of every journal: what is measured. ``steps`` and ``time_budget_s`` are what the user set.
 
-    ``current`` is the id of the candidate that stands for what the user has.
+    ``knobs`` are the lists as the user wrote them. ``candidates`` is None for a user's own pipeline, whose knobs are
+    known only once it was run. ``only_current`` says to measure nothing but what the user has.
     """
 
     version: int
@@ -34,14 +35,22 @@ class Started(_Entry, frozen=True):
     created: str
     command: tuple[str, ...]
     workload: Workload
-    candidates: tuple[NamedSettings, ...]
-    current: str
+    knobs: dict[str, str]
+    candidates: tuple[NamedSettings, ...] | None
+    only_current: bool
+    large_grid_allowed: bool
     steps: int | None
     time_budget_s: float
 
 
 class WorkloadPrepared(_Entry, frozen=True):
     prepared: Prepared
+
+
+class CandidatesChosen(_Entry, frozen=True):
+    """The candidates of this run; the first is what the user has, or the first in its place."""
+
+    candidates: tuple[NamedSettings, ...]
 
 
 class FloorMeasured(_Entry, frozen=True):
@@ -68,7 +77,14 @@ class Finished(_Entry, frozen=True):
 
 
 Entry: TypeAlias = (
-    Started | WorkloadPrepared | FloorMeasured | CandidateMeasured | CandidateTraced | CandidateFailed | Finished
+    Started
+    | WorkloadPrepared
+    | CandidatesChosen
+    | FloorMeasured
+    | CandidateMeasured
+    | CandidateTraced
+    | CandidateFailed
+    | Finished
 )
 
 _encode = msgspec.json.Encoder().encode

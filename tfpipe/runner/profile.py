@@ -33,6 +33,7 @@ from tfpipe.runner.executor import Executor
 from tfpipe.runner.journal import (
     CandidateFailed,
     CandidateMeasured,
+    CandidatesChosen,
     CandidateTraced,
     Finished,
     FloorMeasured,
@@ -41,6 +42,7 @@ from tfpipe.runner.journal import (
     WorkloadPrepared,
 )
 from tfpipe.runner.plan import MIN_ROUNDS, PROBE, PROFILER_S, Plan, make_plan
+from tfpipe.runner.proposals import propose_candidates
 from tfpipe.settings import NamedSettings
 
 T = TypeVar("T")
@@ -107,13 +109,14 @@ class Profile:
         """
         begin = self._clock()
         self._prepare()
+        self._choose_candidates()
         self._begin = self._clock()
         if self._has_step:
             self._measure_floor(MeasureFloor(round=BEFORE_ROUNDS, length=PROBE))
         plan = make_plan(
             floor_step_s=self._probed_floor_s(),
             steps=self._started.steps,
-            candidates=len(self._started.candidates),
+            candidates=len(self._alive()),
             time_budget_s=self._started.time_budget_s,
         )
         for named in self._alive():
@@ -139,6 +142,23 @@ class Profile:
             check_comparable(earlier[0].prepared, reply)
         else:
             self._journal.append(WorkloadPrepared(prepared=reply))
+
+    def _choose_candidates(self) -> None:
+        if self._entries(CandidatesChosen):
+            return
+        prepared = self._entries(WorkloadPrepared)[0].prepared
+        candidates = self._started.candidates
+        if candidates is None:
+            assert prepared.pipeline is not None
+            candidates = propose_candidates(
+                prepared.pipeline,
+                self._started.knobs,
+                cores=prepared.environment.cores,
+                yes=self._started.large_grid_allowed,
+            )
+        if self._started.only_current:
+            candidates = candidates[:1]
+        self._journal.append(CandidatesChosen(candidates=candidates))
 
     def _measure_rounds(self, plan: Plan) -> None:
         """Interleaved rounds, each in a random order of its own, until settled or out of time."""
@@ -228,7 +248,8 @@ class Profile:
         return any(entry.id == named.settings.id for entry in self._entries(CandidateFailed))
 
     def _alive(self) -> list[NamedSettings]:
-        return [named for named in self._started.candidates if not self._has_failed(named)]
+        candidates = self._entries(CandidatesChosen)[0].candidates
+        return [named for named in candidates if not self._has_failed(named)]
 
     def _blocks(self, named: NamedSettings) -> list[Block]:
         return [e.measured.block for e in self._entries(CandidateMeasured) if e.id == named.settings.id]

@@ -9,8 +9,18 @@ from tfpipe.errors import UsageError
 from tfpipe.settings import parse_step
 
 
-def open_step(name: str, *, element_spec: Any, width: int, classes: int, seed: int) -> Step:
-    """The step called ``name``. Raises UsageError for an unknown name."""
+def open_step(name: str, *, spec: Any, batch: Any, classes: int | None, width: int, seed: int) -> Step:
+    """The step called ``name``: resnet18, simulated:TIME, none, or the user's MODULE:FUNCTION.
+
+    Args:
+        spec: TensorSpecs of one batch.
+        batch: one batch.
+        classes: labels there are; None where that is not known.
+        width, seed: of ResNet18.
+
+    Raises:
+        UsageError: an unknown name, or batches that the step cannot take.
+    """
     kind, duration_s = parse_step(name)
     if kind == "none":
         from tfpipe.engine.steps.none import NoStep
@@ -23,5 +33,12 @@ def open_step(name: str, *, element_spec: Any, width: int, classes: int, seed: i
     if kind == "resnet18":
         from tfpipe.engine.steps.resnet18 import ResNet18Step
 
-        return ResNet18Step(element_spec, width=width, classes=classes, seed=seed)
-    raise UsageError(f"There is no step {name!r}.", "Use --step resnet18, simulated:66ms or none.")
+        if classes is None:
+            raise UsageError(
+                "resnet18 trains the built-in data sets, not a pipeline of your own.",
+                "Use --step MODULE:FUNCTION, simulated:66ms or none.",
+            )
+        return ResNet18Step(spec, width=width, classes=classes, seed=seed)
+    from tfpipe.engine.steps.user import open_user_step
+
+    return open_user_step(name, spec, batch)

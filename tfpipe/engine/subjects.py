@@ -1,0 +1,197 @@
+"""What a run measures: a built-in data set with knobs, or the user's own factory with sites. One protocol for both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from tfpipe.engine.capture import capture, rebuild
+from tfpipe.engine.environment import has_accelerator
+from tfpipe.engine.frames import home_of, user_code_error
+from tfpipe.engine.load_user import bind_arguments, load_function
+from tfpipe.engine.pipeline import build_pipeline
+from tfpipe.engine.reorder import check_batch_before_map
+from tfpipe.engine.sources import open_source
+from tfpipe.engine.structure import find_problems
+from tfpipe.errors import TfpipeError, UsageError
+from tfpipe.messages import Workload
+from tfpipe.records import Data, Pipeline
+from tfpipe.settings import PipelineSettings
+
+ACCELERATOR_BATCH_SIZE = 128
+CPU_BATCH_SIZE = 32
+
+
+class Subject(Protocol):
+    """Builds the pipeline of any candidate.
+
+    ``data`` describes what comes out, ``pipeline`` the user's call sites (None for a built-in data set), ``classes``
+    the number of labels where that is known, ``batch`` one batch, and ``spec`` its TensorSpecs.
+    """
+
+    @property
+    def data(self) -> Data: ...
+
+    @property
+    def pipeline(self) -> Pipeline | None: ...
+
+    @property
+    def classes(self) -> int | None: ...
+
+    @property
+    def spec(self) -> Any: ...
+
+    @property
+    def batch(self) -> Any: ...
+
+    def build(self, settings: PipelineSettings) -> Any: ...
+
+    def error(self, error: Exception) -> Exception:
+        """``error``, raised while a candidate ran, as it should be told to the user."""
+        ...
+
+
+def open_subject(workload: Workload, progress: Callable[[int, int | None], None]) -> Subject:
+    """The subject that ``workload`` names. Raises TfpipeError when it cannot be had."""
+    if workload.pipeline is not None:
+        return UserPipeline(workload)
+    return BuiltInData(workload, progress)
+
+
+class BuiltInData:
+    """A built-in data set; candidates are its knobs."""
+
+    pipeline = None
+
+    def __init__(self, workload: Workload, progress: Callable[[int, int | None], None]) -> None:
+        assert workload.dataset is not None
+        source = open_source(
+            workload.dataset,
+            data_dir=Path(workload.data_dir) if workload.data_dir else None,
+            require_data=workload.require_data,
+            image_size=workload.image_size,
+            seed=workload.seed,
+            download=workload.download,
+            progress=progress,
+        )
+        batch_size = workload.batch_size or (ACCELERATOR_BATCH_SIZE if has_accelerator() else CPU_BATCH_SIZE)
+        if batch_size > source.examples:
+            raise UsageError(
+                f"A batch of {batch_size:,} is larger than the data set of {source.examples:,} examples.",
+                f"Use --batch-size {source.examples} or less.",
+            )
+        self._source = source
+        self._batch_size = batch_size
+        self._seed = workload.seed
+        self.classes = source.classes
+        plain = self.build(PipelineSettings(order=source.orders[0]))
+        self.spec = plain.element_spec
+        self.batch = next(iter(plain.take(1)))
+        self.data = Data(
+            name=source.name,
+            origin=source.origin,
+            generated=source.generated,
+            examples=source.examples,
+            batch_size=batch_size,
+            element=source.element,
+            example_bytes=source.example_bytes,
+            code=source.code,
+        )
+
+    def build(self, settings: PipelineSettings) -> Any:
+        return build_pipeline(self._source, settings, batch_size=self._batch_size, seed=self._seed)
+
+    def error(self, error: Exception) -> Exception:
+        return error
+
+
+class UserPipeline:
+    """A user's factory, run again for each candidate with other arguments at its call sites."""
+
+    classes = None
+
+    def __init__(self, workload: Workload) -> None:
+        assert workload.pipeline is not None
+        function = load_function(workload.pipeline)
+        self._factory = bind_arguments(function, workload.arguments)
+        self._home = home_of(self._factory)
+        captured = capture(self._factory)
+        self._sites = captured.sites
+        self.spec = captured.dataset.element_spec
+        self.batch = self._first_batch(captured.dataset)
+        reorders = []
+        for site in captured.sites:
+            if site.axis == "order" and site.reaches_end and site.partner is not None:
+                reorders.append(check_batch_before_map(captured, site.stage, site.partner))
+        batch_size = _batch_size(self.batch)
+        batches = int(captured.dataset.cardinality())
+        self.data = Data(
+            name=workload.pipeline,
+            origin="your own pipeline" + (f", {batches:,} batches per epoch" if batches >= 0 else ""),
+            generated=False,
+            examples=batches * batch_size if batches >= 0 else None,
+            batch_size=batch_size,
+            element=_element(self.spec),
+            example_bytes=_example_bytes(self.batch, batch_size),
+            code=None,
+        )
+        self.pipeline = Pipeline(
+            reference=workload.pipeline,
+            arguments=workload.arguments,
+            root=self._home.root,
+            sites=captured.sites,
+            stages=captured.stages,
+            findings=find_problems(captured.stages),
+            reorders=tuple(reorders),
+            build_s=captured.build_s,
+        )
+
+    def _first_batch(self, dataset: Any) -> Any:
+        error: Exception
+        try:
+            for batch in dataset.take(1):
+                return batch
+        except Exception as raised:
+            error = self.error(raised)
+        else:
+            error = TfpipeError("The pipeline has no elements.", "Check its files and filters, then run it by itself.")
+        # Outside the handler: an error that kept the user's traceback would keep their iterator alive.
+        raise error
+
+    def build(self, settings: PipelineSettings) -> Any:
+        return rebuild(self._factory, dict(settings.overrides or ()), expected=self._sites)
+
+    def error(self, error: Exception) -> Exception:
+        """Errors from TensorFlow or from their functions are the user's; ours stay as they are."""
+        if isinstance(error, TfpipeError):
+            return error
+        return user_code_error("The pipeline", error, home=self._home)
+
+
+def _batch_size(batch: Any) -> int:
+    """Leading dimension of the first component; 1 for elements without one."""
+    first = tf.nest.flatten(batch, expand_composites=True)[0]
+    return int(first.shape[0]) if first.shape.rank else 1
+
+
+def _element(spec: Any) -> str:
+    """Types and shapes of one batch, for people."""
+    parts = [
+        f"{leaf.dtype.name} {leaf.shape}" if hasattr(leaf, "dtype") else type(leaf).__name__
+        for leaf in tf.nest.flatten(spec)
+    ]
+    return ", ".join(parts)
+
+
+def _example_bytes(batch: Any, batch_size: int) -> int:
+    """Bytes of one example of the first batch; strings count with their length."""
+    total = 0
+    for leaf in tf.nest.flatten(batch, expand_composites=True):
+        if leaf.dtype == tf.string:
+            total += int(tf.reduce_sum(tf.strings.length(leaf)))
+        else:
+            total += int(tf.size(leaf)) * leaf.dtype.size
+    return total // max(1, batch_size)

@@ -1,0 +1,158 @@
+"""Candidates for a user's own pipeline: the pipeline as it is, and what its call sites would let one try. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfpipe.errors import UsageError
+from tfpipe.records import Pipeline
+from tfpipe.runner.candidates import KNOBS
+from tfpipe.settings import LARGE_GRID, NamedSettings, PipelineSettings, parse_list
+from tfpipe.sites import END_OPTIONS, END_PREFETCH, Axis, OverrideValue, Site, sites_on
+
+Overrides = dict[str, OverrideValue]
+
+CURRENT = NamedSettings(name="your pipeline as it is", settings=PipelineSettings(overrides=()))
+POOL = f"{END_OPTIONS}(threading.private_threadpool_size)"
+DETERMINISTIC = f"{END_OPTIONS}(deterministic)"
+REWRITES = f"{END_OPTIONS}(experimental_optimization.apply_default_optimizations)"
+PARALLEL_AXES: tuple[Axis, ...] = (
+    "map_parallelism",
+    "batch_parallelism",
+    "interleave_parallelism",
+    "read_parallelism",
+)
+# Calls in flight that hide the latency of a remote read or a sleeping function; the thread pool must allow them.
+LATENCY_CALLS = 16
+
+
+def propose_candidates(
+    pipeline: Pipeline, knobs: Mapping[str, str | None], *, cores: int, yes: bool
+) -> tuple[NamedSettings, ...]:
+    """The user's pipeline first, then the product of the lists that were given, or what is worth trying first.
+
+    A knob turns every site on its axis that the returned dataset depends on. ``batch-map`` swaps only where that was
+    proven to be equal.
+
+    Raises:
+        UsageError: a list that cannot be read, a knob that this pipeline has no site for, or a grid of hundreds.
+    """
+    given = {name: text for name, text in knobs.items() if text is not None}
+    if not given:
+        return _named([("", {}), *_worth_trying(pipeline, cores)])
+    axes = []
+    for name, text in given.items():
+        flag, parse = KNOBS[name]
+        values = [_turn(pipeline, name, value, flag) for value in parse_list(flag, text, parse)]
+        axes.append(values)
+    combined = [{k: v for part in parts for k, v in part.items()} for parts in itertools.product(*axes)]
+    if len(combined) > LARGE_GRID and not yes:
+        raise UsageError(
+            f"These lists make {len(combined):,} candidates, which takes hours.",
+            "Shorten the lists, or add --yes if that is meant.",
+        )
+    return _named([("", {}), *(("", overrides) for overrides in combined)])
+
+
+def _named(proposals: Sequence[tuple[str, Overrides]]) -> tuple[NamedSettings, ...]:
+    """Without repeats; the first is the user's own."""
+    seen: dict[PipelineSettings, NamedSettings] = {CURRENT.settings: CURRENT}
+    for name, overrides in proposals:
+        settings = PipelineSettings(overrides=tuple(sorted(overrides.items())))
+        seen.setdefault(settings, NamedSettings(name=name, settings=settings))
+    return tuple(seen.values())
+
+
+def _turn(pipeline: Pipeline, knob: str, value: Any, flag: str) -> Overrides:
+    """The overrides that set ``knob`` to ``value`` everywhere."""
+    if knob == "threadpool":
+        return {POOL: value} if value is not None else {}
+    if knob == "deterministic":
+        return {DETERMINISTIC: value}
+    if knob == "rewrites":
+        return {REWRITES: value == "default"}
+    if knob == "order":
+        return _batch_first(pipeline) if value == "batch-map" else {}
+    if knob == "prefetch_depth":
+        return {site.id: value for site in _last_prefetch(pipeline)}
+    sites = sites_on("shuffle_buffer" if knob == "shuffle_buffer" else "map_parallelism", pipeline.sites)
+    if not sites:
+        raise UsageError(f"{flag}: the pipeline has no such stage.", "Leave the option out, or add the stage.")
+    return {site.id: value for site in sites}
+
+
+def _worth_trying(pipeline: Pipeline, cores: int) -> list[tuple[str, Overrides]]:
+    auto = _parallel(pipeline, "auto")
+    prefetch_auto: Overrides = {site.id: "auto" for site in _last_prefetch(pipeline)}
+    batch_first = _batch_first(pipeline)
+    wide = _wide_interleave(pipeline)
+    latency: Overrides = {**_parallel(pipeline, LATENCY_CALLS), **wide, POOL: LATENCY_CALLS}
+    proposals: list[tuple[str, Overrides]] = [
+        ("prefetch 2 at the end", {site.id: 2 for site in _last_prefetch(pipeline)}),
+        ("all AUTOTUNE", {**auto, **prefetch_auto}),
+        (f"{cores} calls in parallel, prefetch 2", {**_parallel(pipeline, cores), **_prefetch(pipeline, 2)}),
+        (
+            f"{LATENCY_CALLS} calls in flight on {LATENCY_CALLS} threads, prefetch 2",
+            {**latency, **_prefetch(pipeline, 2)},
+        ),
+    ]
+    if wide:
+        proposals.append(("wide interleave, AUTOTUNE", {**auto, **wide, **prefetch_auto}))
+    if batch_first:
+        proposals.append(("batch before map, prefetch 2", {**batch_first, **_prefetch(pipeline, 2)}))
+        proposals.append(("batch before map, AUTOTUNE", {**auto, **batch_first, **prefetch_auto}))
+    if any(site.axis == "rewrites" and site.written and site.value is False for site in pipeline.sites):
+        proposals.append(("TensorFlow's rewrites back on", {REWRITES: True}))
+    return [(name, overrides) for name, overrides in proposals if overrides]
+
+
+def _parallel(pipeline: Pipeline, calls: OverrideValue) -> Overrides:
+    """``calls`` on every parallel axis; an interleave never gets more calls than its cycle has files, which
+    TensorFlow refuses."""
+    overrides: Overrides = {}
+    for axis in PARALLEL_AXES:
+        for site in sites_on(axis, pipeline.sites):
+            limit = _cycle_length(pipeline, site) if axis == "interleave_parallelism" else None
+            value = min(calls, limit) if isinstance(calls, int) and isinstance(limit, int) else calls
+            if not site.written or site.value != value:
+                overrides[site.id] = value
+    return overrides
+
+
+def _cycle_length(pipeline: Pipeline, site: Site) -> int | None:
+    cycles = [s.value for s in sites_on("cycle_length", pipeline.sites) if s.stage == site.stage and s.written]
+    return next((value for value in cycles if isinstance(value, int) and value > 0), None)
+
+
+def _wide_interleave(pipeline: Pipeline) -> Overrides:
+    """Cycles as wide as calls in flight, where they are narrower, with calls to match."""
+    overrides: Overrides = {}
+    for site in sites_on("cycle_length", pipeline.sites):
+        if isinstance(site.value, int) and 0 < site.value < LATENCY_CALLS:
+            overrides[site.id] = LATENCY_CALLS
+            for calls in sites_on("interleave_parallelism", pipeline.sites):
+                if calls.stage == site.stage:
+                    overrides[calls.id] = LATENCY_CALLS
+    return overrides
+
+
+def _prefetch(pipeline: Pipeline, depth: OverrideValue) -> Overrides:
+    """``depth`` at the end unless the user has that much there already."""
+    sites = _last_prefetch(pipeline)
+    return {site.id: depth for site in sites if not (site.written and site.value in (depth, "auto"))}
+
+
+def _last_prefetch(pipeline: Pipeline) -> list[Site]:
+    """The prefetch behind everything: the one that is there, or the one that could be added."""
+    added = [site for site in pipeline.sites if site.id == END_PREFETCH]
+    if added:
+        return added
+    return list(sites_on("prefetch_depth", pipeline.sites))[-1:]
+
+
+def _batch_first(pipeline: Pipeline) -> Overrides:
+    """The swaps that were proven equal; all maps in front of one batch, or none of them."""
+    equal = {r.map_stage for r in pipeline.reorders if r.verdict == "equal"}
+    return {site.id: "batch-map" for site in sites_on("order", pipeline.sites) if site.stage in equal}
