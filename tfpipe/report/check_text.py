@@ -79,7 +79,7 @@ def _run(run: CheckRun, width: int) -> str:
         )
         lines += [_wrap(f"again because {cause}", width, "    ") for cause in function.causes]
     if run.error is not None:
-        lines.append(_wrap(f"It ended early: {run.error}", width, "  "))
+        lines.append(_wrap(f"It ended early: {run.error}.", width, "  "))
     return "\n".join(lines)
 
 
