@@ -109,11 +109,25 @@ class Progress(_Message, frozen=True):
     fraction: float | None = None
 
 
+class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a forecast of memory starts from.
+
+    ``resident_bytes`` is the worker with TensorFlow, data and step; ``batch_bytes`` one mapped batch;
+    ``row_bytes`` the part of a raw example that lies in an array in memory (0 for none), which a shuffle buffer may only
+    point to.
+    """
+
+    resident_bytes: int
+    batch_bytes: int
+    row_bytes: int
+
+
 class Prepared(_Message, frozen=True):
     environment: Environment
     data: Data
     step: Step
     pipeline: Pipeline | None
+    memory: MemoryFacts
     timings_s: dict[str, float]
 
 
@@ -138,11 +152,11 @@ class Failed(_Message, frozen=True):
     """The request could not be carried out.
 
     ``cause`` is ``candidate`` when the pipeline or the step raised, ``request`` when what was asked for is the
-    user's mistake, ``died`` when the worker ended by itself, ``timeout`` when it was ended for taking too long,
-    ``bug`` when the fault is tfpipe's. ``detail`` is a traceback, trimmed for user code.
+    user's mistake, ``died`` when the worker ended by itself, ``timeout`` when it was ended for taking too long and
+    ``memory`` for growing too large, ``bug`` when the fault is tfpipe's. ``detail`` is a traceback, trimmed for user code.
     """
 
-    cause: Literal["candidate", "request", "died", "timeout", "bug"]
+    cause: Literal["candidate", "request", "died", "timeout", "memory", "bug"]
     message: str
     hint: str | None = None
     detail: str | None = None

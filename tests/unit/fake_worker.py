@@ -1,7 +1,7 @@
 """A worker without TensorFlow, run as a process: answers like the machine of ``machine.py``, or misbehaves.
 
 ``python -m tests.unit.fake_worker MODE READ_FD WRITE_FD``; MODE is ``good``, or what to do when candidate
-``map-batch-prefetch1`` is measured: ``abort``, ``exit``, ``hang``, ``close``.
+``map-batch-prefetch1`` is measured: ``abort``, ``exit``, ``hang``, ``close``, ``grow``; ``slow`` takes a moment.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ def misbehave(mode: str, replies) -> None:
     if mode == "close":
         replies.close()
         time.sleep(600)
+    if mode == "grow":
+        hoard = bytearray(300 * 2**20)
+        time.sleep(600)
+        del hoard
     if mode == "slow":
         time.sleep(0.002)
 

@@ -18,6 +18,7 @@ from tfpipe.messages import (
     MeasureFetchFloor,
     MeasureFloor,
     MeasureStep,
+    MemoryFacts,
     Prepare,
     Prepared,
     Reply,
@@ -147,6 +148,7 @@ def prepared(work: Workload) -> Prepared:
         ),
         step=Step(name=work.step, description="d", synchronous=True),
         pipeline=None,
+        memory=MemoryFacts(resident_bytes=400 * 2**20, batch_bytes=BATCH_SIZE * 12288, row_bytes=3072),
         timings_s={"load": 1.0},
     )
 

@@ -33,7 +33,9 @@ BAD = PipelineSettings(prefetch_depth=1)
 
 
 def real(mode: str = "good", progress=lambda progress: None) -> ProcessExecutor:
-    return ProcessExecutor([sys.executable, "-m", "tests.unit.fake_worker", mode], on_progress=progress)
+    return ProcessExecutor(
+        [sys.executable, "-m", "tests.unit.fake_worker", mode], on_progress=progress, max_memory_bytes=200 * 2**20
+    )
 
 
 @pytest.fixture(params=["fake", "process"])
@@ -70,6 +72,7 @@ def test_each_request_has_its_reply(executor):
         ("abort", "died", "crashed (SIGABRT)"),
         ("exit", "died", "ended by itself with exit code 7"),
         ("hang", "timeout", "no answer within 1 s"),
+        ("grow", "memory", "grew beyond --max-memory (200 MiB)"),
         ("close", "died", "closed its pipe"),
     ],
 )

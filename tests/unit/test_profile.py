@@ -24,12 +24,19 @@ class SilentDisplay:
         self.texts.append(text)
 
 
-def profile(machine: FakeMachine, tmp_path, *, depths=(0, 1, 2), **options):
+def profile(machine: FakeMachine, tmp_path, *, depths=(0, 1, 2), max_memory_bytes=None, **options):
     """Run to the end; the assembled run."""
     journal = Journal(tmp_path / "journal.jsonl")
     journal.append(started(candidates(*depths), **options))
     try:
-        Profile(machine, journal, tmp_path / "traces", SilentDisplay(), clock=machine.clock).run()
+        Profile(
+            machine,
+            journal,
+            tmp_path / "traces",
+            SilentDisplay(),
+            clock=machine.clock,
+            max_memory_bytes=max_memory_bytes,
+        ).run()
     finally:
         journal.close()
     return assemble_run(read_journal(tmp_path / "journal.jsonl"))
@@ -155,3 +162,14 @@ def test_a_trace_that_waits_otherwise_than_the_unprofiled_run_is_marked(tmp_path
     assert run.candidate(ONE).profiler_overhead_fraction == pytest.approx(0.08 / 0.065 - 1)
     assert "disturbed" in {warning.code for warning in run.warnings}
     assert run.candidate(ONE).trace.path == f"traces/{ONE}/plugins/profile/2026"
+
+
+def test_a_candidate_that_cannot_fit_is_skipped_with_the_arithmetic(tmp_path):
+    paper = FakeMachine(fetch_s={SERIAL: 0.032, "map-batch-prefetch5000": 0.0})
+    run = profile(paper, tmp_path, depths=(0, 5000), max_memory_bytes=2**30)
+    skipped = run.candidate("map-batch-prefetch5000")
+    assert skipped.status == "skipped"
+    assert "5,000 batches x 384 KiB" in skipped.error
+    assert "--prefetch" in skipped.error
+    assert run.candidate(SERIAL).status == "complete"
+    assert not any(getattr(request, "settings", None) == skipped.settings for request in paper.requests)

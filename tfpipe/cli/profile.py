@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+T = TypeVar("T", int, float)
+EXAMPLES = {"--time-budget": "60s", "--candidate-timeout": "5min", "--max-memory": "2GiB"}
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tfpipe.records import Limits, Run
     from tfpipe.runner.journal import Started
 
@@ -64,6 +69,8 @@ if TYPE_CHECKING:
     "--tolerance", default=0.05, type=click.FloatRange(0, 1), metavar="SHARE", help="How much slower it may be."
 )
 @click.option("--strict", is_flag=True, help="An uncertain limit counts as missed.")
+@click.option("--candidate-timeout", default="10min", metavar="TIME", help="A request that takes longer has failed.")
+@click.option("--max-memory", metavar="SIZE", help="Skip or stop candidates that need more resident memory.")
 @click.option("--output", metavar="DIR", help="Run directory.  [default: runs/<data set>-<time>]")
 @click.option("--force", is_flag=True, help="Replace an old run in the run directory.")
 @click.option("--resume", metavar="DIR", help="Go on with a run that was cut off; takes its settings from there.")
@@ -87,8 +94,12 @@ def profile(*, output: str | None, force: bool, resume: str | None, as_json: boo
     from tfpipe.runfile import LOG_NAME, TRACES_NAME, new_run_directory, run_to_json, write_run
     from tfpipe.runner.conduct import begin, conduct, reopen
     from tfpipe.runner.process import WORKER_COMMAND, ProcessExecutor
+    from tfpipe.units import parse_bytes, parse_seconds
 
     limits, earlier = _limits(options)
+    timeout_s = _parsed("--candidate-timeout", options.pop("candidate_timeout"), parse_seconds)
+    max_memory = options.pop("max_memory")
+    max_memory_bytes = None if max_memory is None else _parsed("--max-memory", max_memory, parse_bytes)
     if resume is not None:
         directory = Path(resume)
         journal = reopen(directory)
@@ -97,8 +108,17 @@ def profile(*, output: str | None, force: bool, resume: str | None, as_json: boo
         directory = new_run_directory(output, _subject(started))
         journal = begin(directory, started, force=force)
     with ProgressDisplay(quiet=quiet) as display, open(directory / LOG_NAME, "ab") as log:
-        executor = ProcessExecutor(WORKER_COMMAND, on_progress=display.on_progress, log=log)
-        outcome = conduct(journal, directory, executor, display)
+        executor = ProcessExecutor(
+            WORKER_COMMAND, on_progress=display.on_progress, max_memory_bytes=max_memory_bytes, log=log
+        )
+        outcome = conduct(
+            journal,
+            directory,
+            executor,
+            display,
+            candidate_timeout_s=timeout_s,
+            max_memory_bytes=max_memory_bytes,
+        )
     run = outcome.run
     if run is None:
         raise TfpipeError(
@@ -159,12 +179,7 @@ def _started(options: dict[str, Any]) -> Started:
         step = "resnet18" if dataset is not None else "simulated:66ms"
     if parse_step(step)[0] not in STEPS and ":" not in step:
         raise UsageError(f"There is no step {step!r}.", "Use --step resnet18, simulated:66ms, none or MODULE:FUNCTION.")
-    try:
-        time_budget_s = parse_seconds(options["time_budget"])
-    except ValueError as error:
-        raise UsageError(f"--time-budget: {error}.", "Write for example --time-budget 60s.") from None
-    if time_budget_s <= 0:
-        raise UsageError("--time-budget must be more than nothing.", "Write for example --time-budget 60s.")
+    time_budget_s = _parsed("--time-budget", options["time_budget"], parse_seconds)
     knobs = {knob: options[knob] for knob in KNOBS if options[knob] is not None}
     candidates = None
     if dataset is not None:
@@ -194,6 +209,19 @@ def _started(options: dict[str, Any]) -> Started:
         steps=options["steps"],
         time_budget_s=time_budget_s,
     )
+
+
+def _parsed(flag: str, text: str, parse: Callable[[str], T]) -> T:
+    """``text`` as a number above 0. Raises UsageError that names ``flag``."""
+    from tfpipe.errors import UsageError
+
+    try:
+        value = parse(text)
+    except ValueError as error:
+        raise UsageError(f"{flag}: {error}.", f"Write for example {flag} {EXAMPLES[flag]}.") from None
+    if not value:
+        raise UsageError(f"{flag} must be more than nothing.", f"Write for example {flag} {EXAMPLES[flag]}.")
+    return value
 
 
 def _subject(started: Started) -> str:

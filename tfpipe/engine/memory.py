@@ -23,4 +23,9 @@ def peak_bytes() -> int:
                     return int(line.split()[1]) * 1024
     except OSError:
         pass
+    return resident_bytes()
+
+
+def resident_bytes() -> int:
+    """The present resident size."""
     return int(psutil.Process().memory_info().rss)

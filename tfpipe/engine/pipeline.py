@@ -59,9 +59,12 @@ def _options(settings: PipelineSettings) -> tf.data.Options:
 
 
 def executed_nodes(iterator: Any) -> tuple[Node, ...]:
-    """The stages behind ``iterator`` as they ran, source first, with AUTOTUNE's values. Empty if AUTOTUNE is off."""
+    """The stages behind ``iterator`` as they ran, source first, with AUTOTUNE's values. Empty if AUTOTUNE is off.
+
+    ``iterator`` is TensorFlow's, or one around it that has it as ``iterator``.
+    """
     try:
-        model = tf.data.experimental.get_model_proto(iterator)
+        model = tf.data.experimental.get_model_proto(getattr(iterator, "iterator", iterator))
     except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError, ValueError):
         return ()
     nodes = []

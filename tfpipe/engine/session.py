@@ -16,7 +16,7 @@ from tfpipe.engine.pipeline import executed_nodes
 from tfpipe.engine.profiler import capture_trace
 from tfpipe.engine.steps import open_step
 from tfpipe.engine.steps.none import NoStep
-from tfpipe.engine.subjects import open_subject
+from tfpipe.engine.subjects import open_subject, size_bytes
 from tfpipe.messages import (
     CaptureTrace,
     MeasureCapacity,
@@ -24,6 +24,7 @@ from tfpipe.messages import (
     MeasureFetchFloor,
     MeasureFloor,
     MeasureStep,
+    MemoryFacts,
     Prepared,
     Progress,
     Traced,
@@ -79,6 +80,11 @@ class Session:
                 traces=self._step.traces,
             ),
             pipeline=self._subject.pipeline,
+            memory=MemoryFacts(
+                resident_bytes=memory.resident_bytes(),
+                batch_bytes=size_bytes(self._batch),
+                row_bytes=self._subject.row_bytes,
+            ),
             timings_s=timings,
         )
 

@@ -47,6 +47,11 @@ class Subject(Protocol):
     @property
     def batch(self) -> Any: ...
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the largest part of a raw example that lies in an array in memory; 0 for none."""
+        ...
+
     def build(self, settings: PipelineSettings) -> Any: ...
 
     def error(self, error: Exception) -> Exception:
@@ -87,6 +92,9 @@ class BuiltInData:
         self._batch_size = batch_size
         self._seed = workload.seed
         self.classes = source.classes
+        raw_images, *_ = tf.nest.flatten(source.dataset().element_spec)
+        fixed = raw_images.shape.num_elements() if raw_images.dtype != tf.string else None
+        self.row_bytes = 0 if fixed is None else fixed * raw_images.dtype.size
         plain = self.build(PipelineSettings(order=source.orders[0]))
         self.spec = plain.element_spec
         self.batch = next(iter(plain.take(1)))
@@ -112,6 +120,7 @@ class UserPipeline:
     """A user's factory, run again for each candidate with other arguments at its call sites."""
 
     classes = None
+    row_bytes = 0
 
     def __init__(self, workload: Workload) -> None:
         assert workload.pipeline is not None
@@ -135,7 +144,7 @@ class UserPipeline:
             examples=batches * batch_size if batches >= 0 else None,
             batch_size=batch_size,
             element=_element(self.spec),
-            example_bytes=_example_bytes(self.batch, batch_size),
+            example_bytes=size_bytes(self.batch) // max(1, batch_size),
             code=None,
         )
         self.pipeline = Pipeline(
@@ -186,12 +195,12 @@ def _element(spec: Any) -> str:
     return ", ".join(parts)
 
 
-def _example_bytes(batch: Any, batch_size: int) -> int:
-    """Bytes of one example of the first batch; strings count with their length."""
+def size_bytes(batch: Any) -> int:
+    """Bytes of a batch; strings count with their length."""
     total = 0
     for leaf in tf.nest.flatten(batch, expand_composites=True):
         if leaf.dtype == tf.string:
             total += int(tf.reduce_sum(tf.strings.length(leaf)))
         else:
             total += int(tf.size(leaf)) * leaf.dtype.size
-    return total // max(1, batch_size)
+    return total

@@ -11,26 +11,10 @@ import os
 import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable
-from typing import Any
 
 from tfpipe import messages
-from tfpipe.errors import TfpipeError
-from tfpipe.messages import (
-    CaptureTrace,
-    Failed,
-    Line,
-    MeasureCapacity,
-    MeasureFetchFloor,
-    MeasureFloor,
-    MeasureStep,
-    Prepare,
-    Prepared,
-    Progress,
-    Reply,
-    Request,
-)
+from tfpipe.engine.handler import Handler
+from tfpipe.messages import Line
 
 # Once a second costs nothing that a measurement could see.
 ORPHAN_CHECK_S = 1.0
@@ -45,7 +29,7 @@ def main() -> None:
         replies.write(messages.encode(line) + b"\n")
 
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
-    handle = _handler(send)
+    handle = Handler(send)
     with os.fdopen(read_fd, "rb") as requests:
         for text in requests:
             send(handle(messages.decode_request(text)))
@@ -61,73 +45,6 @@ def _end_with_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(ORPHAN_CHECK_S)
     os._exit(1)
-
-
-def _handler(report: Callable[[Progress], None]) -> Callable[[Request], Reply]:
-    session: Any = None
-
-    def handle(request: Request) -> Reply:
-        nonlocal session
-        try:
-            if isinstance(request, Prepare):
-                session, prepared = _prepare(request, report)
-                return prepared
-            assert session is not None
-            return _measure(session, request)
-        except Exception as error:
-            return _failed(error, session)
-
-    return handle
-
-
-def _prepare(request: Prepare, report: Callable[[Progress], None]) -> tuple[Any, Prepared]:
-    report(Progress(text="importing TensorFlow"))
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    begin = time.perf_counter()
-    from tfpipe.engine.session import Session
-
-    session = Session(request.workload, report, {"import_tensorflow": time.perf_counter() - begin})
-    return session, session.prepared
-
-
-def _measure(session: Any, request: Request) -> Reply:
-    reply: Reply
-    if isinstance(request, MeasureFloor):
-        reply = session.measure_floor(request)
-    elif isinstance(request, MeasureFetchFloor):
-        reply = session.measure_fetch_floor(request)
-    elif isinstance(request, MeasureCapacity):
-        reply = session.measure_capacity(request)
-    elif isinstance(request, MeasureStep):
-        reply = session.measure_step(request)
-    elif isinstance(request, CaptureTrace):
-        reply = session.capture_trace(request)
-    else:
-        raise AssertionError(f"no handler for {request!r}")
-    return reply
-
-
-def _failed(error: Exception, session: Any) -> Failed:
-    """User code and TensorFlow's own errors are the pipeline's or the step's fault; anything else is ours to mend."""
-    import tensorflow as tf
-
-    from tfpipe.engine.loop import EndOfDataError
-
-    if session is not None:
-        error = session.error(error)
-    if isinstance(error, TfpipeError):
-        return Failed(cause="request", message=error.message, hint=error.hint, exit_code=error.exit_code)
-    from_pipeline = isinstance(error, (tf.errors.OpError, EndOfDataError, MemoryError))
-    return Failed(
-        cause="candidate" if from_pipeline else "bug",
-        message=f"{type(error).__name__}: {_first_line(error)}",
-        detail=traceback.format_exc(),
-    )
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else "no message"
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from tfpipe.analysis.attribution import Attribution, FloorEstimate, attribute, e
 from tfpipe.analysis.doubts import find_doubts
 from tfpipe.analysis.recommend import recommend
 from tfpipe.analysis.verdict import classify
+from tfpipe.conditions import compare_conditions
 from tfpipe.errors import TfpipeError
 from tfpipe.messages import Failed, Measured, Prepared, Traced
 from tfpipe.records import Block, Candidate, Floor, Interval, Run, TraceRecord
@@ -20,7 +21,9 @@ from tfpipe.runner.journal import (
     CandidateFailed,
     CandidateMeasured,
     CandidatesChosen,
+    CandidateSkipped,
     CandidateTraced,
+    ConditionsRead,
     Entry,
     Finished,
     FloorMeasured,
@@ -65,7 +68,8 @@ def assemble_run(entries: Sequence[Entry]) -> Run | None:
         recommendation = recommend(run)
     except TfpipeError:
         recommendation = None
-    return dataclasses.replace(run, recommendation=recommendation, warnings=find_doubts(run))
+    changes = [w for e in entries if isinstance(e, ConditionsRead) for w in compare_conditions(e.before, e.after)]
+    return dataclasses.replace(run, recommendation=recommendation, warnings=(*find_doubts(run), *changes))
 
 
 def _floor(blocks: Sequence[Block]) -> FloorEstimate | None:
@@ -104,7 +108,8 @@ def _candidate(named: NamedSettings, entries: Sequence[Entry], floor: FloorEstim
         return _with_step(candidate, through_step, counted, traced, floor, prepared)
     if failed:
         return candidate
-    return dataclasses.replace(candidate, status="skipped", error="not measured before the run ended")
+    skipped = next((e.reason for e in entries if isinstance(e, CandidateSkipped) and e.id == identity), None)
+    return dataclasses.replace(candidate, status="skipped", error=skipped or "Not measured before the run ended.")
 
 
 def _with_step(

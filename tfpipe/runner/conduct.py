@@ -64,6 +64,7 @@ def conduct(
     display: Display,
     *,
     candidate_timeout_s: float | None = None,
+    max_memory_bytes: int | None = None,
 ) -> Outcome:
     """Measure what is missing and write the run file, also when interrupted or when something fails half-way.
 
@@ -80,6 +81,7 @@ def conduct(
                 directory / TRACES_NAME,
                 display,
                 candidate_timeout_s=candidate_timeout_s,
+                max_memory_bytes=max_memory_bytes,
             ).run()
     except KeyboardInterrupt:
         interrupted = True

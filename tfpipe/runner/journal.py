@@ -11,6 +11,7 @@ from typing import IO, TypeAlias
 
 import msgspec
 
+from tfpipe.conditions import Conditions
 from tfpipe.errors import DataError
 from tfpipe.messages import Failed, Measured, Prepared, Traced, Workload
 from tfpipe.runfile import storage_error
@@ -72,6 +73,20 @@ class CandidateFailed(_Entry, frozen=True):
     failed: Failed
 
 
+class CandidateSkipped(_Entry, frozen=True):
+    """Not measured, and why."""
+
+    id: str
+    reason: str
+
+
+class ConditionsRead(_Entry, frozen=True):
+    """The machine before and after a process measured."""
+
+    before: Conditions
+    after: Conditions
+
+
 class Finished(_Entry, frozen=True):
     timings_s: dict[str, float]
 
@@ -84,6 +99,8 @@ Entry: TypeAlias = (
     | CandidateMeasured
     | CandidateTraced
     | CandidateFailed
+    | CandidateSkipped
+    | ConditionsRead
     | Finished
 )
 

@@ -13,13 +13,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
+import psutil
+
 from tfpipe import messages
 from tfpipe.messages import Failed, Prepare, Progress, Reply, Request
 from tfpipe.runner.executor import OnProgress
+from tfpipe.units import format_bytes
 
 WORKER_COMMAND = (sys.executable, "-m", "tfpipe.engine.worker")
 # How long a worker that was told to go may take before it is killed.
 GOODBYE_S = 5.0
+# How often a worker's memory is looked at: a look takes some 50 us, and memory is filled at GB per second at most.
+MEMORY_CHECK_S = 0.2
 
 
 class ProcessExecutor:
@@ -28,12 +33,21 @@ class ProcessExecutor:
     Args:
         command: the worker's command line, to which the two file descriptors are appended.
         on_progress: called with every ``Progress`` line.
+        max_memory_bytes: a worker that grows beyond this is stopped; None lets it.
         log: where the worker's standard error goes, TensorFlow's chatter included; None leaves it on ours.
     """
 
-    def __init__(self, command: Sequence[str], *, on_progress: OnProgress, log: IO[bytes] | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        on_progress: OnProgress,
+        max_memory_bytes: int | None = None,
+        log: IO[bytes] | None = None,
+    ) -> None:
         self._command = tuple(command)
         self._on_progress = on_progress
+        self._max_memory_bytes = max_memory_bytes
         self._log = log
         self._prepare: Prepare | None = None
         self._worker: _Worker | None = None
@@ -66,7 +80,7 @@ class ProcessExecutor:
         try:
             worker.send(messages.encode(request) + b"\n")
             while True:
-                text = worker.read_line(deadline)
+                text = worker.read_line(deadline, self._max_memory_bytes)
                 line = messages.decode_line(text)
                 if not isinstance(line, Progress):
                     self._busy = False
@@ -76,6 +90,11 @@ class ProcessExecutor:
             self._worker, self._busy = None, False
             worker.kill()
             return Failed(cause="timeout", message=f"no answer within {timeout_s:.0f} s; the worker was stopped")
+        except MemoryError:
+            self._worker, self._busy = None, False
+            worker.kill()
+            limit = format_bytes(self._max_memory_bytes)
+            return Failed(cause="memory", message=f"it grew beyond --max-memory ({limit}); the worker was stopped")
         except (EOFError, BrokenPipeError):
             self._worker, self._busy = None, False
             return Failed(cause="died", message=worker.cause_of_death())
@@ -109,7 +128,8 @@ class _Worker:
         while view:
             view = view[os.write(self.requests, view) :]
 
-    def read_line(self, deadline: float | None) -> bytes:
+    def read_line(self, deadline: float | None, max_memory_bytes: int | None) -> bytes:
+        """The next line. Raises TimeoutError, EOFError, or MemoryError when the process grew beyond the limit."""
         with selectors.DefaultSelector() as selector:
             selector.register(self.replies, selectors.EVENT_READ)
             while True:
@@ -119,12 +139,24 @@ class _Worker:
                     del self.buffer[: end + 1]
                     return line
                 remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
+                if max_memory_bytes is not None:
+                    remaining = MEMORY_CHECK_S if remaining is None else min(remaining, MEMORY_CHECK_S)
                 if not selector.select(remaining):
-                    raise TimeoutError
+                    if max_memory_bytes is not None and self._resident_bytes() > max_memory_bytes:
+                        raise MemoryError
+                    if deadline is not None and time.monotonic() >= deadline:
+                        raise TimeoutError
+                    continue
                 chunk = os.read(self.replies, 1 << 20)
                 if not chunk:
                     raise EOFError
                 self.buffer += chunk
+
+    def _resident_bytes(self) -> int:
+        try:
+            return int(psutil.Process(self.process.pid).memory_info().rss)
+        except psutil.Error:
+            return 0
 
     def cause_of_death(self) -> str:
         """Reap the process and say in words how it ended."""

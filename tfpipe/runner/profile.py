@@ -12,7 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from tfpipe.analysis.memory import fits
 from tfpipe.analysis.ranking import is_settled
+from tfpipe.conditions import memory_limit_bytes, read_conditions
 from tfpipe.errors import TfpipeError
 from tfpipe.messages import (
     CaptureTrace,
@@ -30,11 +32,14 @@ from tfpipe.records import Block
 from tfpipe.runner.assemble import assemble_run
 from tfpipe.runner.comparable import check_comparable
 from tfpipe.runner.executor import Executor
+from tfpipe.runner.forecast import forecast_candidate
 from tfpipe.runner.journal import (
     CandidateFailed,
     CandidateMeasured,
     CandidatesChosen,
+    CandidateSkipped,
     CandidateTraced,
+    ConditionsRead,
     Finished,
     FloorMeasured,
     Journal,
@@ -70,7 +75,8 @@ class Profile:
         executor: carries out the requests.
         journal: begins with ``Started``; may hold a part of the run already.
         traces: the folder for the traces, one subfolder per candidate.
-        candidate_timeout_s: how long one request about a candidate may take; None for ever.
+        candidate_timeout_s: how long one request may take; None for ever.
+        max_memory_bytes: how large the worker may become; a candidate that surely needs more is skipped.
     """
 
     def __init__(
@@ -81,6 +87,7 @@ class Profile:
         display: Display,
         *,
         candidate_timeout_s: float | None = None,
+        max_memory_bytes: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         started = journal.entries[0]
@@ -91,6 +98,7 @@ class Profile:
         self._traces = traces
         self._display = display
         self._timeout_s = candidate_timeout_s
+        self._max_memory_bytes = max_memory_bytes
         self._clock = clock
         self._begin = clock()
         # What an earlier process measured counts towards the budget.
@@ -111,6 +119,8 @@ class Profile:
         self._prepare()
         self._choose_candidates()
         self._begin = self._clock()
+        before = read_conditions()
+        self._skip_what_cannot_fit()
         if self._has_step:
             self._measure_floor(MeasureFloor(round=BEFORE_ROUNDS, length=PROBE))
         plan = make_plan(
@@ -126,6 +136,7 @@ class Profile:
         self._measure_rounds(plan)
         for named in self._alive():
             self._capture_trace(named, plan)
+        self._journal.append(ConditionsRead(before=before, after=read_conditions()))
         timings_s = {"prepare": self._begin - begin, "measure": self._elapsed_s()}
         self._journal.append(Finished(timings_s=timings_s))
 
@@ -159,6 +170,18 @@ class Profile:
         if self._started.only_current:
             candidates = candidates[:1]
         self._journal.append(CandidatesChosen(candidates=candidates))
+
+    def _skip_what_cannot_fit(self) -> None:
+        """Leave out candidates whose buffers alone are larger than the memory there is."""
+        prepared = self._entries(WorkloadPrepared)[0].prepared
+        limits = [limit for limit in (self._max_memory_bytes, memory_limit_bytes()) if limit is not None]
+        if not limits:
+            return
+        for named in self._alive():
+            forecast = forecast_candidate(named.settings, prepared)
+            reason = None if forecast is None else fits(forecast, min(limits))
+            if reason is not None:
+                self._journal.append(CandidateSkipped(id=named.settings.id, reason=reason))
 
     def _measure_rounds(self, plan: Plan) -> None:
         """Interleaved rounds, each in a random order of its own, until settled or out of time."""
@@ -249,7 +272,8 @@ class Profile:
 
     def _alive(self) -> list[NamedSettings]:
         candidates = self._entries(CandidatesChosen)[0].candidates
-        return [named for named in candidates if not self._has_failed(named)]
+        skipped = {entry.id for entry in self._entries(CandidateSkipped)}
+        return [n for n in candidates if n.settings.id not in skipped and not self._has_failed(n)]
 
     def _blocks(self, named: NamedSettings) -> list[Block]:
         return [e.measured.block for e in self._entries(CandidateMeasured) if e.id == named.settings.id]

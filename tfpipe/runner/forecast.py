@@ -1,0 +1,41 @@
+"""What a candidate will need in memory, from what is known once the workload is prepared. Pure."""
+
+from __future__ import annotations
+
+from tfpipe.analysis.memory import MemoryForecast, forecast_memory, shared_row_bytes, shuffle_part
+from tfpipe.messages import Prepared
+from tfpipe.records import Pipeline
+from tfpipe.settings import PipelineSettings
+from tfpipe.sites import sites_on
+
+
+def forecast_candidate(settings: PipelineSettings, prepared: Prepared) -> MemoryForecast | None:
+    """The forecast for a candidate; of a user's own pipeline only its shuffle buffers are forecast."""
+    data, memory = prepared.data, prepared.memory
+    if prepared.pipeline is not None:
+        return _forecast_buffers(settings, prepared.pipeline, memory.resident_bytes)
+    assert data.examples is not None
+    return forecast_memory(
+        settings,
+        examples=data.examples,
+        example_bytes=data.example_bytes,
+        mapped_example_bytes=memory.batch_bytes // data.batch_size,
+        batch_size=data.batch_size,
+        cores=prepared.environment.cores,
+        resident_bytes=memory.resident_bytes,
+        shared_bytes=shared_row_bytes(memory.row_bytes),
+    )
+
+
+def _forecast_buffers(settings: PipelineSettings, pipeline: Pipeline, resident_bytes: int) -> MemoryForecast:
+    overrides = dict(settings.overrides or ())
+    stages = {stage.id: stage for stage in pipeline.stages}
+    parts = []
+    for site in sites_on("shuffle_buffer", pipeline.sites):
+        stage = stages.get(site.stage)
+        buffer = overrides.get(site.id, site.value)
+        if stage is None or stage.element_bytes is None or isinstance(buffer, bool) or not isinstance(buffer, int):
+            continue
+        held = buffer if stage.cardinality is None else min(buffer, stage.cardinality)
+        parts.append(shuffle_part(held, example_bytes=stage.element_bytes))
+    return MemoryForecast(resident_bytes=resident_bytes, rewriting_bytes=0, parts=tuple(parts))
