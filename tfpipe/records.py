@@ -106,7 +106,8 @@ class Candidate:
 
     ``compute_s + input_wait_s + contention_s == step_s`` whenever they are known; ``contention_s`` may come out
     slightly negative, by no more than the noise of the floor. It contains the run's fetch floor;
-    ``contention_fraction`` does not.
+    ``contention_fraction`` does not. ``executed`` is from the last round; ``autotune_moving`` says that AUTOTUNE chose
+    clearly other values in the round before.
     """
 
     id: str
@@ -131,6 +132,7 @@ class Candidate:
     peak_memory_bytes: int | None = None
     epoch_s: float | None = None
     executed: tuple[Node, ...] = ()
+    autotune_moving: bool = False
     trace: TraceRecord | None = None
     profiler_overhead_fraction: float | None = None
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator
 
+from tfpipe.analysis.statistics import paired_ratio
 from tfpipe.records import Run, Warning
 from tfpipe.units import format_percent, format_rate, format_seconds
 
@@ -11,6 +13,12 @@ from tfpipe.units import format_percent, format_rate, format_seconds
 FEW_STEPS = 5
 # An interval of the throughput this much wider than its value on either side: the machine was noisy.
 NOISY = 0.10
+# A pause is a step this many times the usual one; rare is this share of the steps, noticeable this share of the time.
+PAUSE = 5.0
+RARE = 0.01
+NOTICEABLE = 0.02
+# The halves of blocks may differ by this much before a candidate is called unsettled.
+UNSETTLED = 0.05
 
 
 def find_doubts(run: Run) -> tuple[Warning, ...]:
@@ -101,6 +109,61 @@ def _uncertain(run: Run) -> Iterator[Warning]:
         )
 
 
+def _epochs_inside(run: Run) -> Iterator[Warning]:
+    starts = {c.id: [s for b in c.blocks if b.kind == "step" for s in b.epoch_start_s] for c in run.candidates}
+    total = sum(len(of_one) for of_one in starts.values())
+    if not total:
+        return
+    longest = max(max(of_one) for of_one in starts.values() if of_one)
+    size = "" if run.data.examples is None else f" of {run.data.examples // run.data.batch_size:,} batches"
+    yield Warning(
+        code="epochs-inside",
+        text=f"The data set{size} is shorter than the run: {total} epochs ended while measuring, and starting the next "
+        f"took up to {format_seconds(longest)}. Those steps are not counted; if your training starts as many, add "
+        ".repeat() before the batch, or count that time on top.",
+    )
+
+
+def _pauses(run: Run) -> Iterator[Warning]:
+    """Isolated steps many times longer than usual: the machine paused, or the pipeline stalls once in a long while."""
+    paused: dict[str, float] = {}
+    for c in run.candidates:
+        steps = [s for b in c.blocks if b.kind == "step" and not b.retraced for s in b.step_s]
+        if len(steps) < FEW_STEPS:
+            continue
+        usual = statistics.median(steps)
+        long = [s for s in steps if s > PAUSE * usual]
+        if long and len(long) <= max(1, RARE * len(steps)) and sum(long) > NOTICEABLE * sum(steps):
+            paused[c.id] = max(long)
+    if paused:
+        worst = max(paused, key=lambda name: paused[name])
+        yield Warning(
+            code="pauses",
+            text=f"{len(paused)} candidates had an isolated step many times longer than usual (worst: {worst}, "
+            f"{format_seconds(paused[worst])}). It is kept in their means but does not choose the winner; repeat the "
+            "run to see whether it is the machine's or the pipeline's.",
+        )
+
+
+def _unsettled(run: Run) -> Iterator[Warning]:
+    """The second halves of the blocks differ from the first: buffers were still filling or AUTOTUNE still moving."""
+    moving = []
+    for c in run.candidates:
+        blocks = [b for b in c.blocks if b.kind == "step" and not b.retraced and b.steps >= 2 * FEW_STEPS]
+        first = {b.round: statistics.median(b.step_s[: b.steps // 2]) for b in blocks}
+        second = {b.round: statistics.median(b.step_s[b.steps // 2 :]) for b in blocks}
+        change = paired_ratio(second, first)
+        drifts = change is not None and (change.low > 1 + UNSETTLED or change.high < 1 - UNSETTLED)
+        if drifts or c.autotune_moving:
+            moving.append(c.id)
+    if moving:
+        yield Warning(
+            code="unsettled",
+            text=f"{len(moving)} candidates had not settled when they were measured ({moving[0]} ...): AUTOTUNE was "
+            "still moving or buffers were still filling. Raise --time-budget or --steps for longer blocks.",
+        )
+
+
 def _capacity_below_rate(run: Run) -> Iterator[Warning]:
     """A pipeline cannot deliver more beside a step than alone; if it did, the capacity block was disturbed."""
     for c in run.candidates:
@@ -121,5 +184,8 @@ _ALL: tuple[Callable[[Run], Iterator[Warning]], ...] = (
     _retraced,
     _above_floor,
     _capacity_below_rate,
+    _epochs_inside,
+    _pauses,
+    _unsettled,
     _disturbed,
 )

@@ -15,7 +15,7 @@ from tfpipe.analysis.verdict import classify
 from tfpipe.conditions import compare_conditions
 from tfpipe.errors import TfpipeError
 from tfpipe.messages import Failed, Measured, Prepared, Traced
-from tfpipe.records import Block, Candidate, Floor, Interval, Run, TraceRecord
+from tfpipe.records import Block, Candidate, Floor, Interval, Node, Run, TraceRecord
 from tfpipe.runfile import TRACES_NAME
 from tfpipe.runner.journal import (
     CandidateFailed,
@@ -120,6 +120,7 @@ def _with_step(
     floor: FloorEstimate,
     prepared: Prepared,
 ) -> Candidate:
+    by_round = sorted(through_step, key=lambda m: m.block.round)
     attribution = attribute(counted, floor)
     fraction = _fraction(attribution)
     contention = None if attribution.contention_fraction is None else attribution.contention_fraction.interval(high=1.0)
@@ -143,7 +144,8 @@ def _with_step(
         buffered_bytes=max(sum(node.buffered_bytes or 0 for node in m.executed) for m in through_step),
         peak_memory_bytes=max((m.peak_memory_bytes for m in through_step if m.peak_memory_bytes), default=None),
         epoch_s=None if prepared.data.examples is None else prepared.data.examples / rate.value,
-        executed=max(through_step, key=lambda m: m.block.round).executed,
+        executed=by_round[-1].executed,
+        autotune_moving=len(by_round) > 1 and _moved(by_round[-2].executed, by_round[-1].executed),
         trace=trace,
         profiler_overhead_fraction=None if trace is None else trace.overhead_fraction,
     )
@@ -170,6 +172,16 @@ def _trace(traced: Traced, unprofiled: Attribution, floor: FloorEstimate) -> Tra
 
 def _fraction(attribution: Attribution) -> Interval | None:
     return None if attribution.input_fraction is None else attribution.input_fraction.interval(low=0.0, high=1.0)
+
+
+def _moved(before: Sequence[Node], after: Sequence[Node]) -> bool:
+    """Whether a value that AUTOTUNE chooses differs by more than one and by more than a quarter."""
+    return any(
+        abs((new or 0) - (old or 0)) > max(1, 0.25 * (old or 0))
+        for one, two in zip(before, after, strict=False)
+        if one.node == two.node and two.tunable
+        for old, new in ((one.parallelism, two.parallelism), (one.buffer_size, two.buffer_size))
+    )
 
 
 def _cause(failed: Failed) -> str:
