@@ -18,8 +18,6 @@ from tfpipe.records import Warning
 from tfpipe.units import format_bytes, format_percent, format_seconds
 
 ROOT = Path("/")
-# cgroup v1 writes "no limit" as the largest multiple of a page below 2^63.
-_NO_LIMIT_BYTES = 2**60
 
 # Thresholds of the warnings. Others using this share of the cores during a run: as much as a verdict's first cut.
 OTHER_LOAD = 0.05
@@ -139,7 +137,7 @@ def memory_limit_bytes(pid: int | None = None, root: Path = ROOT) -> int | None:
     room = [] if available is None else [available]
     for folder in _cgroup_folders(root, "memory", pid):
         limit = _number(_read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes"))
-        if limit is None or limit >= _NO_LIMIT_BYTES:
+        if limit is None:  # v1 writes a huge number instead
             continue
         used = _number(_read(folder / "memory.current") or _read(folder / "memory.usage_in_bytes")) or 0
         statistics = _statistics(folder / "memory.stat")

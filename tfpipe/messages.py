@@ -113,8 +113,8 @@ class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a forecast of memory starts from.
 
     ``resident_bytes`` is the worker with TensorFlow, data and step; ``batch_bytes`` one mapped batch;
-    ``row_bytes`` the part of a raw example that lies in an array in memory (0 for none), which a shuffle buffer may only
-    point to.
+    ``row_bytes`` the part of a raw example that lies in an array in memory (0 for none), which a shuffle buffer
+    may only point to.
     """
 
     resident_bytes: int
@@ -153,7 +153,8 @@ class Failed(_Message, frozen=True):
 
     ``cause`` is ``candidate`` when the pipeline or the step raised, ``request`` when what was asked for is the
     user's mistake, ``died`` when the worker ended by itself, ``timeout`` when it was ended for taking too long and
-    ``memory`` for growing too large, ``bug`` when the fault is tfpipe's. ``detail`` is a traceback, trimmed for user code.
+    ``memory`` for growing too large, ``bug`` when the fault is tfpipe's. ``detail`` is a traceback, trimmed for user
+    code.
     """
 
     cause: Literal["candidate", "request", "died", "timeout", "memory", "bug"]

@@ -74,6 +74,17 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What a candidate's trace says: the stage that the step waited for most, its share of the waiting, what its
+    function spends its time on (operation and share), and what was found, each with its action."""
+
+    bottleneck: str | None
+    share: float | None
+    top_ops: tuple[tuple[str, float], ...]
+    findings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRecord:
     """A profiled window: where it lies relative to the run directory and what the profiler added to a step.
 
@@ -89,6 +100,7 @@ class TraceRecord:
     overhead_fraction: float | None = None
     input_fraction: Interval | None = None
     disturbed: bool = False
+    explanation: Explanation | None = None
     note: str = ""
 
 
@@ -106,8 +118,9 @@ class Candidate:
 
     ``compute_s + input_wait_s + contention_s == step_s`` whenever they are known; ``contention_s`` may come out
     slightly negative, by no more than the noise of the floor. It contains the run's fetch floor;
-    ``contention_fraction`` does not. ``executed`` is from the last round; ``autotune_moving`` says that AUTOTUNE chose
-    clearly other values in the round before.
+    ``contention_fraction`` does not. ``epoch_start_s`` is the mean time from the end of an epoch to the first batch of
+    the next, None where no epoch ended. ``executed`` is from the last round; ``autotune_moving`` says that AUTOTUNE
+    chose clearly other values in the round before.
     """
 
     id: str
@@ -127,6 +140,7 @@ class Candidate:
     examples_per_s: Interval | None = None
     capacity_examples_per_s: float | None = None
     first_batch_s: float | None = None
+    epoch_start_s: float | None = None
     cpu_s_per_example: float | None = None
     buffered_bytes: int | None = None
     peak_memory_bytes: int | None = None
@@ -271,6 +285,20 @@ class Recommendation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShuffleChoice:
+    """One shuffle buffer: what it costs and what it buys.
+
+    ``memory_bytes`` is what the full buffer holds at least; ``fill_s`` is how long the first batch waits for it, None
+    while the rate of the source is unknown; ``quality`` runs from 0 (the source's order) to 1 (a uniform permutation).
+    """
+
+    buffer: int
+    memory_bytes: int
+    fill_s: float | None
+    quality: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What a user demands of the current candidate; ``tolerance`` is the share it may be slower than a baseline."""
 
@@ -310,6 +338,7 @@ class Run:
     recommendation: Recommendation | None
     warnings: tuple[Warning, ...]
     gate: Gate | None = None
+    shuffling: tuple[ShuffleChoice, ...] = ()
     timings_s: dict[str, float] = field(default_factory=dict)
 
     def candidate(self, candidate_id: str) -> Candidate:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfpipe.analysis.attribution import attribute, estimate_floor, rate_by_round
+from tfpipe.analysis.attribution import FETCH_FLOOR_ERROR, attribute, estimate_floor, rate_by_round
 from tfpipe.records import Block, BlockKind
 
 
@@ -49,6 +49,12 @@ def test_an_empty_fetch_is_no_wait_and_no_contention():
     split = attribute([block(step_s=0.5625, fetch_s=0.0625)], floor_of(0.5, fetch_s=0.0625))
     assert split.input_fraction.value == 0.0
     assert split.contention_fraction.value == 0.0
+
+
+def test_how_well_an_empty_fetch_stands_for_another_is_part_of_the_interval():
+    """Without any scatter the fetch floor is still known to about a fifth only: 95 % is 1.96 standard errors."""
+    split = attribute([block(step_s=0.5, fetch_s=0.125)], floor_of(0.375, fetch_s=0.0625))
+    assert split.input_fraction.half_width == pytest.approx(1.96 * FETCH_FLOOR_ERROR * 0.0625 / 0.5, rel=0.01)
 
 
 def test_a_device_that_runs_ahead_waits_only_for_what_the_step_takes_beyond_the_floor():

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from tfpipe.engine.loop import EndOfDataError, drive, drive_floor
+from tfpipe.engine.loop import STRETCH, EndOfDataError, drive, drive_floor
 from tfpipe.messages import Length
 
 
@@ -67,6 +67,37 @@ def test_both_minima_are_reached():
     assert run(FakeStep(clock, 0.5), clock, length(steps=9, seconds=1.0)).steps == 9
     clock = Clock()
     assert run(FakeStep(clock, 0.5), clock, length(warmup_steps=1, warmup_s=3.0)).warmup_steps == 4
+
+
+def uneven(clock: Clock, stall_s: float, every: int):
+    for number in itertools.count():
+        clock.now += stall_s if number % every == 0 else 0.0
+        yield number
+
+
+def test_a_block_whose_batches_come_unevenly_goes_on_for_longer():
+    clock = Clock()
+    block = drive(
+        uneven(clock, 4.0, 4),
+        FakeStep(clock, 0.5),
+        length(steps=1, seconds=8.0),
+        kind="step",
+        round=0,
+        clock=clock,
+        cpu_clock=clock,
+    )
+    # Four steps and a stall take 6 s: two stalls by 8 s would make 2 or 3 of a block; by 16 s it has four.
+    assert block.elapsed_s >= STRETCH * 8.0
+    assert sum(fetch > 0 for fetch in block.fetch_s) > 2
+    assert block.elapsed_s == sum(block.step_s)
+
+
+def test_a_fixed_number_of_steps_is_never_stretched():
+    clock = Clock()
+    assert run(FakeStep(clock, 0.5), clock, length(steps=4)).steps == 4
+    clock = Clock()
+    stalled = drive(uneven(clock, 4.0, 3), FakeStep(clock, 0.5), length(steps=4), kind="step", round=0, clock=clock)
+    assert stalled.steps == 4
 
 
 def test_an_asynchronous_device_is_waited_for_at_the_ends_only():

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.unit.machine import FakeMachine, candidates, started
 from tfpipe.errors import TfpipeError
 from tfpipe.messages import CaptureTrace, Failed, MeasureFloor, MeasureStep
+from tfpipe.records import Explanation
 from tfpipe.runner.assemble import assemble_run
 from tfpipe.runner.journal import Journal, read_journal
 from tfpipe.runner.profile import Profile, WorkerBugError
+from tfpipe.runner.reading import TraceReading
 
 SERIAL, ONE, TWO = "map-batch", "map-batch-prefetch1", "map-batch-prefetch2"
 
@@ -24,7 +27,7 @@ class SilentDisplay:
         self.texts.append(text)
 
 
-def profile(machine: FakeMachine, tmp_path, *, depths=(0, 1, 2), max_memory_bytes=None, **options):
+def profile(machine: FakeMachine, tmp_path, *, depths=(0, 1, 2), max_memory_bytes=None, reading=None, **options):
     """Run to the end; the assembled run."""
     journal = Journal(tmp_path / "journal.jsonl")
     journal.append(started(candidates(*depths), **options))
@@ -36,6 +39,7 @@ def profile(machine: FakeMachine, tmp_path, *, depths=(0, 1, 2), max_memory_byte
             SilentDisplay(),
             clock=machine.clock,
             max_memory_bytes=max_memory_bytes,
+            reading=reading,
         ).run()
     finally:
         journal.close()
@@ -173,3 +177,28 @@ def test_a_candidate_that_cannot_fit_is_skipped_with_the_arithmetic(tmp_path):
     assert "--prefetch" in skipped.error
     assert run.candidate(SERIAL).status == "complete"
     assert not any(getattr(request, "settings", None) == skipped.settings for request in paper.requests)
+
+
+def explained(session: Path) -> Explanation:
+    return Explanation(bottleneck=session.parent.parent.parent.name, share=1.0, top_ops=(), findings=())
+
+
+def test_each_candidate_explains_itself_unless_its_trace_was_disturbed(tmp_path):
+    reading = TraceReading(count_events=lambda session: 100, explain=explained)
+    run = profile(machine(profiled_fetch_s={ONE: 0.016}), tmp_path, reading=reading)
+    assert run.candidate(SERIAL).trace.explanation.bottleneck == SERIAL
+    assert run.candidate(ONE).trace.explanation is None
+
+
+@pytest.mark.parametrize(("events_per_step", "steps", "probes"), [(100, 16, 1), (10_000, 16, 3), (100_000, 4, 3)])
+def test_a_trace_is_cut_to_a_number_of_events_found_on_one_step(tmp_path, events_per_step, steps, probes):
+    reading = TraceReading(count_events=lambda session: events_per_step, explain=lambda session: None)
+    paper = machine()
+    run = profile(paper, tmp_path, reading=reading)
+    captures = [request for request in paper.requests if isinstance(request, CaptureTrace)]
+    assert sum(request.steps == 1 for request in captures) == probes
+    two = run.candidate(TWO).trace
+    assert two.steps == steps
+    assert two.note == (
+        "" if steps == 16 else "cut from 16 to 4 steps: one step makes 100,000 events, and a trace is kept to 400,000"
+    )

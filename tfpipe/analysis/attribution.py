@@ -10,8 +10,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tfpipe.analysis.cycles import stretches
 from tfpipe.analysis.statistics import Estimate, combine, mean, ratio
 from tfpipe.records import Block
+
+# Fetching a finished batch costs this share more or less than the fetch floor, as a standard error, depending on which
+# stage hands it over and what the processor did before: six pipelines that kept up with steps of 2, 5 and 30 ms
+# differed by up to 20 % from a repeated batch (tests/bench/bench_ground_truth.py has some of them). Beside a step of
+# 30 ms that is a third of a point of the input fraction.
+FETCH_FLOOR_ERROR = 0.1
+# Enough degrees of freedom for an error that is not estimated from the run.
+MANY = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +53,11 @@ def estimate_floor(floor_blocks: Sequence[Block], fetch_floor_blocks: Sequence[B
     Raises:
         ValueError: no fetch-floor block.
     """
+    fetch_s = mean([block.fetch_s for block in fetch_floor_blocks])
+    unlike = Estimate(value=0.0, standard_error=FETCH_FLOOR_ERROR * fetch_s.value, degrees_of_freedom=MANY)
     return FloorEstimate(
         step_s=mean([block.step_s for block in floor_blocks]) if floor_blocks else None,
-        fetch_s=mean([block.fetch_s for block in fetch_floor_blocks]),
+        fetch_s=combine(fetch_s.value, (1.0, fetch_s), (1.0, unlike)),
     )
 
 
@@ -61,13 +72,12 @@ def attribute(blocks: Sequence[Block], floor: FloorEstimate) -> Attribution:
     Raises:
         ValueError: no counted steps.
     """
-    step_s = mean([block.step_s for block in blocks])
+    in_cycles = stretches(blocks)
+    step_s = ratio([[(s.step_s, s.steps) for s in block] for block in in_cycles])
     if floor.step_s is None:
         return Attribution(step_s=step_s)
     fetch_floor = floor.fetch_s.value
-    blocked = ratio(
-        [[(fetch - fetch_floor, step) for fetch, step in zip(b.fetch_s, b.step_s, strict=True)] for b in blocks]
-    )
+    blocked = ratio([[(s.fetch_s - s.steps * fetch_floor, s.step_s) for s in block] for block in in_cycles])
     fraction = combine(blocked.value, (1.0, blocked), (1 / step_s.value, floor.fetch_s))
     beyond_floor = combine(
         1 - floor.step_s.value / step_s.value,

@@ -17,6 +17,8 @@ from tfpipe.units import format_bytes, format_percent, format_rate, format_secon
 
 # Memory is compared in steps of this factor: buffers breathe, and noise must not choose.
 MEMORY_STEP = 1.5
+# A first batch that takes longer than this is worth a word.
+SLOW_START_S = 1.0
 
 
 def recommend(run: Run, max_memory_bytes: int | None = None) -> Recommendation:
@@ -45,7 +47,7 @@ def recommend(run: Run, max_memory_bytes: int | None = None) -> Recommendation:
     # fastest is taken.
     chosen = min(equal, key=lambda c: cost(c, baseline.settings)) if change else baseline
     ties = [c for c in equal if c is not chosen]
-    gains = _gains(chosen, compared)
+    gains = _gains(run, chosen, compared)
     headspace = None
     if chosen.step_s is not None and chosen.floor_s:
         headspace = chosen.step_s.value / chosen.floor_s
@@ -75,6 +77,7 @@ def cost(candidate: Candidate, baseline: PipelineSettings) -> tuple[float, float
     threads = sum(node.parallelism or 0 for node in candidate.executed)
     settings = candidate.settings
     distance = sum(getattr(settings, f.name) != getattr(baseline, f.name) for f in fields(settings))
+    distance += len(settings.overrides or ())
     return step, threads, distance
 
 
@@ -83,8 +86,14 @@ def _baseline(run: Run, compared: Sequence[Candidate]) -> Candidate:
     return next((c for c in compared if c.id == run.current), compared[0])
 
 
-def _gains(chosen: Candidate, compared: Sequence[Candidate]) -> list[Gain]:
-    """Against the serial pipeline as written, the same as TensorFlow runs it, and all AUTOTUNE, where measured."""
+def _gains(run: Run, chosen: Candidate, compared: Sequence[Candidate]) -> list[Gain]:
+    """Against the serial pipeline as written, the same as TensorFlow runs it, and all AUTOTUNE, where measured.
+
+    A user's own pipeline is compared with itself as it is.
+    """
+    if run.pipeline is not None:
+        theirs = [c for c in compared if c.id == run.current and c is not chosen]
+        return [Gain(over=c.id, label=c.name or c.id, ratio=gain(chosen, c)) for c in theirs]
 
     def serial(settings: PipelineSettings) -> bool:
         return settings.map_parallelism is None and settings.prefetch_depth == 0 and settings.order == "map-batch"
@@ -120,11 +129,16 @@ def _device_speedup(candidate: Candidate, batch_size: int) -> float | None:
 def _summary(chosen: Candidate, baseline: Candidate, change: bool, gains: Sequence[Gain]) -> str:
     if not change:
         if chosen is baseline or not _name(chosen):
-            return f"No change worth making: {chosen.id} is as fast as anything measured."
-        return f"No change worth making for speed: {chosen.id} is the simplest of the equally fast."
+            return f"No change worth making: {_called(chosen)} is as fast as anything measured."
+        return f"No change worth making for speed: {_called(chosen)} is the simplest of the equally fast."
     over = next((gain for gain in gains if gain.over == baseline.id), None)
     times = "" if over is None else f": {over.ratio.value:.2f} times as fast as {over.label}"
-    return f"Use {chosen.id}{times}."
+    return f"Use {_called(chosen)}{times}."
+
+
+def _called(candidate: Candidate) -> str:
+    """The id, which says it all; of a user's own pipeline the name, where the id is a list of call sites."""
+    return f'"{candidate.name}"' if candidate.settings.overrides is not None and candidate.name else candidate.id
 
 
 def _name(candidate: Candidate) -> str:
@@ -143,12 +157,12 @@ def _why(
     sentences = []
     if baseline is not chosen and baseline.step_s and baseline.input_wait_s is not None and baseline.input_fraction:
         sentences.append(
-            f"{baseline.id} takes {format_seconds(baseline.step_s.value)} per step and waits for its batch "
+            f"{_called(baseline)} takes {format_seconds(baseline.step_s.value)} per step and waits for its batch "
             f"{format_percent(baseline.input_fraction.value)} of that time."
         )
     if chosen.step_s is not None and chosen.input_fraction is not None and chosen.floor_s is not None:
         sentences.append(
-            f"{chosen.id} takes {format_seconds(chosen.step_s.value)} and waits "
+            f"{_called(chosen)} takes {format_seconds(chosen.step_s.value)} and waits "
             f"{format_percent(chosen.input_fraction.value)}; compute alone takes {format_seconds(chosen.floor_s)}."
         )
     if headspace is not None:
@@ -166,7 +180,7 @@ def _why(
             f"{format_rate(needed)}, {comparison}."
         )
     if ties:
-        among = "" if chosen is leader else f", {leader.id} (measured fastest) among them"
+        among = "" if chosen is leader else f", {_called(leader)} (measured fastest) among them"
         sentences.append(
             f"{len(ties)} other candidate{'s' if len(ties) > 1 else ''} cannot be told apart from it{among}; it is "
             "the one that costs least memory, then threads, then change."
@@ -184,6 +198,12 @@ def _notes(
         notes.append(
             f"A shuffle buffer of {' or '.join(sizes)} is as fast: its size is a matter of how well the data must be "
             "mixed and of memory, not of speed."
+        )
+    slow_start = chosen.first_batch_s
+    if slow_start is not None and slow_start >= SLOW_START_S:
+        notes.append(
+            f"The first batch takes {format_seconds(slow_start)} (buffers fill), again whenever the iterator is new; "
+            "it is no part of the steady state above. A shuffle before the slow stages fills faster at the same rate."
         )
     if len(allowed) < len(compared):
         notes.append(

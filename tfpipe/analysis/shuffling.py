@@ -10,28 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from tfpipe.analysis.memory import shuffle_part
+from tfpipe.records import ShuffleChoice
 from tfpipe.settings import Buffer
 
 # The order of the examples as they are stored: by class (or by time, or by file), already random, or not known.
 SourceOrder = Literal["sorted", "random", "unknown"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShuffleChoice:
-    """One buffer: what it costs and what it buys.
-
-    ``memory_bytes`` is what the full buffer holds at least; ``fill_s`` is how long the first batch waits for it, None
-    while the rate of the source is unknown; ``quality`` is ``shuffle_quality``'s.
-    """
-
-    buffer: int
-    memory_bytes: int
-    fill_s: float | None
-    quality: float
 
 
 def shuffle_table(

@@ -2,7 +2,7 @@
 
 Steps inside one block share whatever the machine was doing just then, so they are not independent samples. The
 unit of independence is the block; where there are too few blocks to judge by, blocks are cut into pieces, and the
-wider of the two answers is given.
+larger of the two errors is given, with the degrees of freedom of what it consists of.
 """
 
 from __future__ import annotations
@@ -79,12 +79,11 @@ def combine(value: float, *parts: tuple[float, Estimate]) -> Estimate:
         return Estimate(
             value=value, standard_error=0.0, degrees_of_freedom=min(part.degrees_of_freedom for _, part in parts)
         )
-    weights = sum(
-        variance**2 / max(1, part.degrees_of_freedom) for variance, (_, part) in zip(variances, parts, strict=True)
+    inverse = sum(
+        (variance / total) ** 2 / max(1, part.degrees_of_freedom)
+        for variance, (_, part) in zip(variances, parts, strict=True)
     )
-    return Estimate(
-        value=value, standard_error=math.sqrt(total), degrees_of_freedom=max(1, math.floor(total**2 / weights))
-    )
+    return Estimate(value=value, standard_error=math.sqrt(total), degrees_of_freedom=max(1, math.floor(1 / inverse)))
 
 
 Pair = tuple[float, float]
@@ -95,7 +94,9 @@ def ratio(blocks: Sequence[Sequence[Pair]]) -> Estimate:
 
     A mean per step is the ratio with every denominator 1. The error is the linearised one of a ratio estimator
     over clusters (Cochran, Sampling Techniques, 3rd ed. 1977, section 6.4), the clusters being blocks, or pieces
-    of blocks while there are fewer than ENOUGH_BLOCKS; then the larger of both errors counts.
+    of blocks while there are fewer than ENOUGH_BLOCKS; then the larger of both errors counts. What blocks differ by
+    beyond what their pieces explain is known from the few blocks alone, and its share of the error has their few
+    degrees of freedom (Welch and Satterthwaite, as in ``combine``).
 
     Raises:
         ValueError: no steps, or denominators that sum to 0.
@@ -109,9 +110,12 @@ def ratio(blocks: Sequence[Sequence[Pair]]) -> Estimate:
     if len(clusters) >= ENOUGH_BLOCKS:
         return Estimate(value=value, standard_error=error, degrees_of_freedom=len(clusters) - 1)
     pieces = [piece for block in blocks if block for piece in _cut(block, math.ceil(PIECES / len(clusters)))]
-    return Estimate(
-        value=value, standard_error=max(error, _cluster_error(pieces, value)), degrees_of_freedom=len(pieces) - 1
-    )
+    by_pieces = Estimate(value=value, standard_error=_cluster_error(pieces, value), degrees_of_freedom=len(pieces) - 1)
+    if error <= by_pieces.standard_error:
+        return by_pieces
+    beyond = math.sqrt(error**2 - by_pieces.standard_error**2)
+    by_blocks = Estimate(value=value, standard_error=beyond, degrees_of_freedom=len(clusters) - 1)
+    return combine(value, (1.0, by_pieces), (1.0, by_blocks))
 
 
 def mean(blocks: Sequence[Sequence[float]]) -> Estimate:

@@ -17,9 +17,9 @@ import psutil
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from tfpipe.cli.machine import cgroup_cores, cgroup_memory_bytes, usable_cores
 from tfpipe.cli.ports import free_port, is_free
 from tfpipe.cli.tensorboard import DEFAULT_PORT
+from tfpipe.conditions import memory_limit_bytes, quota_cores, usable_cores
 from tfpipe.report.doctor import Check
 from tfpipe.units import format_bytes
 
@@ -63,7 +63,7 @@ def check_versions() -> Iterator[Check]:
 
 def check_machine() -> Iterator[Check]:
     """Processors, memory, disk and TensorBoard's port."""
-    cores, quota = usable_cores(), cgroup_cores()
+    cores, quota = usable_cores(), quota_cores()
     throttled = quota is not None and quota < cores
     yield Check(
         name="processors",
@@ -71,14 +71,11 @@ def check_machine() -> Iterator[Check]:
         found=f"{cores} usable" + (f", but the container's quota is {quota:.1f}" if throttled else ""),
         mend=f"tf.data starts {cores} threads; try --threadpool {max(1, round(quota or 1))}." if throttled else "",
     )
-    limit = cgroup_memory_bytes()
-    available = psutil.virtual_memory().available
-    usable = available if limit is None else min(available, limit)
+    usable = memory_limit_bytes() or psutil.virtual_memory().available
     yield Check(
         name="memory",
         state="ok" if usable >= NEEDED_MEMORY_BYTES else "note",
-        found=f"{format_bytes(available)} available"
-        + ("" if limit is None else f", container limit {format_bytes(limit)}"),
+        found=f"{format_bytes(usable)} to be had, container limits included",
         mend=""
         if usable >= NEEDED_MEMORY_BYTES
         else f"The default run needs up to {format_bytes(NEEDED_MEMORY_BYTES)}; use --width 16 or free some.",

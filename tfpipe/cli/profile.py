@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -87,6 +86,7 @@ def profile(*, output: str | None, force: bool, resume: str | None, as_json: boo
 
     from tfpipe.analysis.gate import check_gate
     from tfpipe.cli.display import ProgressDisplay
+    from tfpipe.cli.explaining import trace_reading
     from tfpipe.cli.terminal import terminal_width, use_color
     from tfpipe.errors import EXIT_INTERRUPTED, GateError, TfpipeError
     from tfpipe.report.hparams import write_hparams
@@ -118,6 +118,7 @@ def profile(*, output: str | None, force: bool, resume: str | None, as_json: boo
             display,
             candidate_timeout_s=timeout_s,
             max_memory_bytes=max_memory_bytes,
+            reading=trace_reading(),
         )
     run = outcome.run
     if run is None:
@@ -160,6 +161,7 @@ def _started(options: dict[str, Any]) -> Started:
     from datetime import datetime, timezone
 
     from tfpipe import __version__
+    from tfpipe.conditions import usable_cores
     from tfpipe.errors import UsageError
     from tfpipe.messages import Workload
     from tfpipe.runner.candidates import KNOBS, choose_candidates
@@ -183,7 +185,7 @@ def _started(options: dict[str, Any]) -> Started:
     knobs = {knob: options[knob] for knob in KNOBS if options[knob] is not None}
     candidates = None
     if dataset is not None:
-        candidates = choose_candidates(knobs, orders=ORDERS[dataset], cores=_cores(), yes=options["yes"])
+        candidates = choose_candidates(knobs, orders=ORDERS[dataset], cores=usable_cores(), yes=options["yes"])
     return Started(
         version=VERSION,
         tfpipe_version=__version__,
@@ -230,8 +232,3 @@ def _subject(started: Started) -> str:
     if work.pipeline is None:
         return str(work.dataset)
     return work.pipeline.rpartition(":")[0].removesuffix(".py").replace("/", ".").rpartition(".")[2]
-
-
-def _cores() -> int:
-    """Processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -10,6 +10,7 @@ import socket
 import psutil
 import tensorflow as tf
 
+from tfpipe.conditions import usable_cores
 from tfpipe.records import Device, Environment
 
 # Variables that change what TensorFlow runs or how fast.
@@ -25,18 +26,11 @@ def read_environment() -> Environment:
         platform=platform.platform(),
         hostname=socket.gethostname(),
         cpu_model=_cpu_model(),
-        cores=available_cores(),
+        cores=usable_cores(),
         memory_bytes=psutil.virtual_memory().total,
         devices=tuple(_device(device) for device in tf.config.list_physical_devices()),
         flags={name: value for name, value in sorted(os.environ.items()) if name.startswith(FLAG_PREFIXES)},
     )
-
-
-def available_cores() -> int:
-    """Processors this process may run on, which in a container can be fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def has_accelerator() -> bool:

@@ -15,6 +15,11 @@ from tfpipe.records import Block, BlockKind
 
 Clock = Callable[[], float]
 
+# Where one fetch exceeds the mean by more than this share of the block, the block goes on for STRETCH times its
+# seconds: with a stall or two in it, one more or less would change what it says by more than a point.
+UNEVEN = 0.01
+STRETCH = 2
+
 
 class Step(Protocol):
     """What is run on each batch.
@@ -59,7 +64,8 @@ def drive(
     counted, since it waited for a pipeline to start and not for a batch; how long that took is kept apart.
 
     The first batch is timed by itself (it fills buffers) and handed to the first step. Warm-up and counted part
-    each go on until both of ``length``'s minima are reached. A device that runs asynchronously is waited for
+    each go on until both of ``length``'s minima are reached; where the batches come very unevenly, the counted part
+    goes on for STRETCH times its seconds. A device that runs asynchronously is waited for
     once before the counted part and once at its end, never in between: the last ``step_s`` holds that wait.
 
     Raises:
@@ -107,6 +113,7 @@ def drive(
     # exactly as many fetches as steps.
     previous = clock()
     counted_s = 0.0
+    seconds = length.seconds
     while True:
         result = step(batch)
         asked = clock()
@@ -120,8 +127,11 @@ def drive(
         step_s.append(now - previous)
         counted_s += now - previous
         previous = now
-        if len(step_s) >= length.steps and counted_s >= length.seconds:
-            break
+        if len(step_s) >= length.steps and counted_s >= seconds:
+            if seconds >= STRETCH * length.seconds or not _uneven(fetch_s, counted_s):
+                break
+            seconds = STRETCH * length.seconds
+            previous = clock()
     if not step.synchronous:
         step.finish(result)
         now = clock()
@@ -174,6 +184,10 @@ class EndOfDataError(Exception):
     def __init__(self, steps: int) -> None:
         super().__init__(f"the data set ended after {steps} counted steps")
         self.steps = steps
+
+
+def _uneven(fetch_s: list[float], counted_s: float) -> bool:
+    return max(fetch_s) - math.fsum(fetch_s) / len(fetch_s) > UNEVEN * counted_s
 
 
 _END = object()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from tfpipe.records import Block, Candidate, Node, Run
+from tfpipe.records import Block, Candidate, Node, Run, TraceRecord
 from tfpipe.report.phrases import (
     milliseconds_with_interval,
     percent_with_interval,
@@ -32,7 +33,7 @@ def candidate_report(run: Run, candidate: Candidate, directory: Path, *, width: 
     sections = [
         notice(run, width=width, color=color),
         paragraph(title(candidate), width=width, color=color, style="bold"),
-        pairs([("id", candidate.id), *settings_rows(candidate.settings)], width=width, color=color),
+        pairs([("id", candidate.id), *settings_rows(run, candidate.settings)], width=width, color=color),
         pairs(result_rows(candidate), width=width, color=color),
         columns(NODE_HEADS, [node_cells(node) for node in candidate.executed], width=width, color=color),
         columns(BLOCK_HEADS, [block_cells(block) for block in candidate.blocks], width=width, color=color),
@@ -75,6 +76,7 @@ def result_rows(candidate: Candidate) -> tuple[tuple[str, str], ...]:
             known(candidate.capacity_examples_per_s, f"{format_rate(candidate.capacity_examples_per_s)} examples/s"),
         ),
         ("first batch", known(candidate.first_batch_s, format_seconds(candidate.first_batch_s))),
+        ("next epoch after", "" if candidate.epoch_start_s is None else format_seconds(candidate.epoch_start_s)),
         ("epoch", known(candidate.epoch_s, f"{format_seconds(candidate.epoch_s)}, projected")),
         ("CPU/example", known(candidate.cpu_s_per_example, format_seconds(candidate.cpu_s_per_example))),
         ("buffered", known(candidate.buffered_bytes, format_bytes(candidate.buffered_bytes))),
@@ -98,7 +100,23 @@ def trace_rows(candidate: Candidate, directory: Path) -> tuple[tuple[str, str], 
             else f"{format_percent(trace.overhead_fraction)} on a step: times in the trace are that much too long",
         ),
         ("note", trace.note),
+        *_explanation_rows(trace),
     )
+
+
+def _explanation_rows(trace: TraceRecord) -> Iterator[tuple[str, str]]:
+    """What the trace says, unless profiling changed what it shows."""
+    if trace.disturbed:
+        yield "bottleneck", "not read from this trace: profiled steps waited otherwise than unprofiled ones"
+    if trace.explanation is None:
+        return
+    explanation = trace.explanation
+    if explanation.bottleneck is not None and explanation.share is not None:
+        yield "bottleneck", f"{explanation.bottleneck}, {format_percent(explanation.share)} of the waiting"
+    if explanation.top_ops:
+        yield "its operations", ", ".join(f"{name} {format_percent(share)}" for name, share in explanation.top_ops)
+    for finding in explanation.findings:
+        yield "finding", finding
 
 
 def node_cells(node: Node) -> tuple[str, ...]:

@@ -21,7 +21,8 @@ def pipeline_code(run: Run, settings: PipelineSettings) -> str:
     if code is None:
         raise ValueError("a user's own pipeline has no code to paste")
     parameters = ", ".join([*code.arguments, f"batch_size={run.data.batch_size}", "seed=0"])
-    body = "\n".join(f"    {line}" for line in [f"dataset = {code.source}", *_stages(run, code, settings), "return dataset"])
+    lines = [f"dataset = {code.source}", *_stages(run, code, settings), "return dataset"]
+    body = "\n".join(f"    {line}" for line in lines)
     notice = generated_notice(run)
     parts = [
         *([_comment(notice)] if notice else []),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tfpipe.records import Bound, Candidate, Device, Gain, Interval, Recommendation, Run
+from tfpipe.records import Bound, Candidate, Device, Gain, Interval, Recommendation, Run, ShuffleChoice
+from tfpipe.report.user_pipeline import change_rows
 from tfpipe.settings import PipelineSettings
 from tfpipe.units import format_bytes, format_milliseconds, format_percent, format_rate, format_seconds
 
@@ -36,6 +37,9 @@ _KNOB_UNITS = {
 _KNOBS = ("shuffle_buffer", "map_parallelism", "prefetch_depth", "order", "threadpool", "deterministic", "rewrites")
 
 
+SHUFFLE_HEADS = ("shuffle buffer", "memory", "fill time", "mixing if sorted")
+
+
 def generated_notice(run: Run) -> str:
     """The first words of every report on a stand-in data set; empty for real data."""
     if not run.data.generated:
@@ -46,8 +50,10 @@ def generated_notice(run: Run) -> str:
     )
 
 
-def settings_rows(settings: PipelineSettings) -> tuple[tuple[str, str], ...]:
-    """Each knob by its name, with its value in words."""
+def settings_rows(run: Run, settings: PipelineSettings) -> tuple[tuple[str, str], ...]:
+    """Each knob by its name, with its value in words; for a user's own pipeline each line that is changed."""
+    if run.pipeline is not None:
+        return change_rows(run, settings)
     return tuple((knob, _knob_value(knob, getattr(settings, knob))) for knob in _KNOBS)
 
 
@@ -80,7 +86,8 @@ def verdict_words(candidate: Candidate) -> str:
 def data_line(run: Run) -> str:
     """The data set, its elements and the batch size."""
     data = run.data
-    return f"{data.name}, {data.examples:,} examples of {data.element}, batch {data.batch_size} ({data.origin})"
+    count = "examples" if data.examples is None else f"{data.examples:,} examples"
+    return f"{data.name}, {count} of {data.element}, batch {data.batch_size} ({data.origin})"
 
 
 def step_line(run: Run) -> str:
@@ -206,3 +213,13 @@ def _speedup_words(speedup: float) -> str:
     if speedup <= 1:
         return "a faster device would only wait longer: input is the limit already"
     return f"a device up to {speedup:.1f} times as fast would still be fed; beyond that, input becomes the limit"
+
+
+def shuffle_cells(choice: ShuffleChoice) -> tuple[str, ...]:
+    """A shuffle buffer under ``SHUFFLE_HEADS``."""
+    return (
+        f"{choice.buffer:,}",
+        format_bytes(choice.memory_bytes),
+        format_seconds(choice.fill_s),
+        f"{choice.quality:.2f}",
+    )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from tfpipe.records import Recommendation, Run
+from tfpipe.records import Candidate, Recommendation, Run
 from tfpipe.report.code import pipeline_code
 from tfpipe.report.phrases import (
+    SHUFFLE_HEADS,
     data_line,
     fetch_floor_line,
     floor_line,
@@ -16,11 +17,13 @@ from tfpipe.report.phrases import (
     recommendation_heading,
     recommendation_rows,
     settings_rows,
+    shuffle_cells,
     step_line,
     verdict_sentence,
 )
-from tfpipe.report.rendering import pairs, paragraph
+from tfpipe.report.rendering import columns, pairs, paragraph
 from tfpipe.report.table import candidate_table
+from tfpipe.report.user_pipeline import apply_command, change_lines, finding_rows
 
 
 def profile_report(run: Run, directory: Path, *, width: int, color: bool) -> str:
@@ -37,6 +40,7 @@ def profile_report(run: Run, directory: Path, *, width: int, color: bool) -> str
             width=width,
             color=color,
         ),
+        pairs(finding_rows(run), width=width, color=color),
         warnings(run, width=width, color=color),
         pairs(
             [
@@ -58,6 +62,7 @@ def candidates_report(run: Run, directory: Path, *, width: int, color: bool) -> 
     sections = [
         head(run, width=width, color=color),
         candidate_table(run, width=width, color=color),
+        pairs(finding_rows(run), width=width, color=color),
         warnings(run, width=width, color=color),
         pairs(
             [("run", str(directory)), ("next", f"tfpipe show {_shell(directory)} --candidate {example}")],
@@ -75,7 +80,7 @@ def recommendation_report(run: Run, recommendation: Recommendation, directory: P
         pairs([("data", data_line(run)), ("step", step_line(run))], width=width, color=color),
         paragraph(recommendation.summary, width=width, color=color),
         paragraph(recommendation_heading(recommendation, chosen), width=width, color=color, style="bold")
-        + pairs([("id", chosen.id), *settings_rows(chosen.settings)], width=width, color=color, indent=2),
+        + _settings(run, chosen, width=width, color=color),
         pairs(
             [
                 *((f"against {gain.label}", gain_words(gain)) for gain in recommendation.gains),
@@ -87,12 +92,38 @@ def recommendation_report(run: Run, recommendation: Recommendation, directory: P
         paragraph("Why", width=width, color=color, style="bold")
         + paragraph(recommendation.why, width=width, color=color),
         "".join(paragraph(f"Note: {note}", width=width, color=color) for note in recommendation.notes),
+        pairs(finding_rows(run), width=width, color=color),
         warnings(run, width=width, color=color),
-        # Code is never wrapped: it is there to be pasted.
-        paragraph("Code to paste", width=width, color=color, style="bold") + "\n" + pipeline_code(run, chosen.settings),
+        _what_to_write(run, recommendation, directory, width=width, color=color),
         pairs([("run", str(directory)), ("next", f"tfpipe tensorboard {_shell(directory)}")], width=width, color=color),
     ]
     return join([notice(run, width=width, color=color), *sections])
+
+
+def _settings(run: Run, chosen: Candidate, *, width: int, color: bool) -> str:
+    """The knobs; of a user's own pipeline each line that is changed, never wrapped into columns."""
+    if run.pipeline is None:
+        return pairs([("id", chosen.id), *settings_rows(run, chosen.settings)], width=width, color=color, indent=2)
+    return "".join(paragraph(f"  {line}", width=width, color=color) for line in change_lines(run, chosen.settings))
+
+
+def _what_to_write(run: Run, recommendation: Recommendation, directory: Path, *, width: int, color: bool) -> str:
+    chosen = run.candidate(recommendation.candidate)
+    if run.pipeline is None:
+        code = pipeline_code(run, chosen.settings)
+        # Code is never wrapped: it is there to be pasted.
+        return paragraph("Code to paste", width=width, color=color, style="bold") + "\n" + code
+    if not recommendation.change:
+        return ""
+    heading = paragraph("To change it", width=width, color=color, style="bold")
+    return heading + f"  {apply_command(run, directory)}\n"
+
+
+def _shuffle_table(run: Run, *, width: int, color: bool) -> str:
+    """What a shuffle buffer costs and buys, size by size; nothing where that is not known."""
+    if not run.shuffling:
+        return ""
+    return columns(SHUFFLE_HEADS, [shuffle_cells(choice) for choice in run.shuffling], width=width, color=color)
 
 
 def head(run: Run, *, width: int, color: bool) -> str:

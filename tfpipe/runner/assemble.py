@@ -10,12 +10,14 @@ from pathlib import PurePath
 
 from tfpipe.analysis.attribution import Attribution, FloorEstimate, attribute, estimate_floor, examples_per_s
 from tfpipe.analysis.doubts import find_doubts
+from tfpipe.analysis.memory import shared_row_bytes
 from tfpipe.analysis.recommend import recommend
+from tfpipe.analysis.shuffling import shuffle_table
 from tfpipe.analysis.verdict import classify
 from tfpipe.conditions import compare_conditions
 from tfpipe.errors import TfpipeError
-from tfpipe.messages import Failed, Measured, Prepared, Traced
-from tfpipe.records import Block, Candidate, Floor, Interval, Node, Run, TraceRecord
+from tfpipe.messages import Failed, Measured, Prepared
+from tfpipe.records import Block, Candidate, Floor, Interval, Node, Run, ShuffleChoice, TraceRecord
 from tfpipe.runfile import TRACES_NAME
 from tfpipe.runner.journal import (
     CandidateFailed,
@@ -31,6 +33,9 @@ from tfpipe.runner.journal import (
     WorkloadPrepared,
 )
 from tfpipe.settings import NamedSettings
+
+# Sizes that the table of shuffle buffers has besides those that were measured.
+SHUFFLE_BUFFERS = (1000, 5000, 10_000)
 
 
 def assemble_run(entries: Sequence[Entry]) -> Run | None:
@@ -69,7 +74,35 @@ def assemble_run(entries: Sequence[Entry]) -> Run | None:
     except TfpipeError:
         recommendation = None
     changes = [w for e in entries if isinstance(e, ConditionsRead) for w in compare_conditions(e.before, e.after)]
-    return dataclasses.replace(run, recommendation=recommendation, warnings=(*find_doubts(run), *changes))
+    return dataclasses.replace(
+        run,
+        recommendation=recommendation,
+        warnings=(*find_doubts(run), *changes),
+        shuffling=_shuffling(run, prepared),
+    )
+
+
+def _shuffling(run: Run, prepared: Prepared) -> tuple[ShuffleChoice, ...]:
+    """What each size of shuffle buffer costs and buys; of built-in data sets only, whose source is known.
+
+    A source is taken for sorted, the worst case. A buffer fills as fast as the fastest one that was measured did.
+    """
+    examples = run.data.examples
+    if run.pipeline is not None or examples is None:
+        return ()
+    measured = [(c.settings.shuffle_buffer, c.first_batch_s) for c in run.candidates if c.first_batch_s]
+    sizes = [(examples if size == "full" else min(size, examples), seconds) for size, seconds in measured]
+    fills = [size / seconds for size, seconds in sizes if size]
+    if not fills:
+        return ()
+    return shuffle_table(
+        sorted({*(size for size in SHUFFLE_BUFFERS if size < examples), *(size for size, _ in sizes), examples}),
+        examples=examples,
+        example_bytes=run.data.example_bytes,
+        examples_per_s=max(fills),
+        order="sorted",
+        shared_bytes=shared_row_bytes(prepared.memory.row_bytes),
+    )
 
 
 def _floor(blocks: Sequence[Block]) -> FloorEstimate | None:
@@ -88,7 +121,7 @@ def _candidate(named: NamedSettings, entries: Sequence[Entry], floor: FloorEstim
     identity = named.settings.id
     measured = [e.measured for e in entries if isinstance(e, CandidateMeasured) and e.id == identity]
     failed = next((e.failed for e in entries if isinstance(e, CandidateFailed) and e.id == identity), None)
-    traced = next((e.traced for e in entries if isinstance(e, CandidateTraced) and e.id == identity), None)
+    traced = next((e for e in entries if isinstance(e, CandidateTraced) and e.id == identity), None)
     batch_size = prepared.data.batch_size
     capacities = [m.block for m in measured if m.block.kind == "capacity"]
     through_step = [m for m in measured if m.block.kind == "step"]
@@ -116,10 +149,11 @@ def _with_step(
     candidate: Candidate,
     through_step: Sequence[Measured],
     counted: Sequence[Block],
-    traced: Traced | None,
+    traced: CandidateTraced | None,
     floor: FloorEstimate,
     prepared: Prepared,
 ) -> Candidate:
+    epoch_starts = [start for block in counted for start in block.epoch_start_s]
     by_round = sorted(through_step, key=lambda m: m.block.round)
     attribution = attribute(counted, floor)
     fraction = _fraction(attribution)
@@ -141,6 +175,7 @@ def _with_step(
         else classify(fraction, contention, steps=sum(b.steps for b in counted), step_s=step_s),
         examples_per_s=rate,
         first_batch_s=statistics.median(b.first_batch_s for b in counted if b.first_batch_s is not None),
+        epoch_start_s=statistics.mean(epoch_starts) if epoch_starts else None,
         buffered_bytes=max(sum(node.buffered_bytes or 0 for node in m.executed) for m in through_step),
         peak_memory_bytes=max((m.peak_memory_bytes for m in through_step if m.peak_memory_bytes), default=None),
         epoch_s=None if prepared.data.examples is None else prepared.data.examples / rate.value,
@@ -151,13 +186,15 @@ def _with_step(
     )
 
 
-def _trace(traced: Traced, unprofiled: Attribution, floor: FloorEstimate) -> TraceRecord:
+def _trace(entry: CandidateTraced, unprofiled: Attribution, floor: FloorEstimate) -> TraceRecord:
     """The trace as part of the run; its path begins at the traces folder, so that a run directory can be moved."""
+    traced = entry.traced
     parts = PurePath(traced.path).parts
     start = len(parts) - 1 - parts[::-1].index(TRACES_NAME)
     profiled = attribute([traced.block], floor)
     fraction = _fraction(profiled)
     expected = _fraction(unprofiled)
+    disturbed = fraction is not None and expected is not None and not fraction.overlaps(expected)
     return TraceRecord(
         path=str(PurePath(*parts[start:])),
         steps=traced.block.steps,
@@ -166,7 +203,9 @@ def _trace(traced: Traced, unprofiled: Attribution, floor: FloorEstimate) -> Tra
         size_bytes=traced.size_bytes,
         overhead_fraction=profiled.step_s.value / unprofiled.step_s.value - 1,
         input_fraction=fraction,
-        disturbed=fraction is not None and expected is not None and not fraction.overlaps(expected),
+        disturbed=disturbed,
+        explanation=None if disturbed else entry.explanation,
+        note=entry.note,
     )
 
 

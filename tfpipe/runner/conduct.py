@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from tfpipe.records import Run
 from tfpipe.runfile import JOURNAL_NAME, TRACES_NAME, create_run_directory, write_run
 from tfpipe.runner.assemble import assemble_run
 from tfpipe.runner.executor import Executor
-from tfpipe.runner.journal import Finished, Journal, Started, read_journal
-from tfpipe.runner.profile import Display, Profile
+from tfpipe.runner.journal import CandidateFailed, CandidatesChosen, Entry, Finished, Journal, Started, read_journal
+from tfpipe.runner.profile import Display, Profile, error_of
+from tfpipe.runner.reading import TraceReading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +67,13 @@ def conduct(
     *,
     candidate_timeout_s: float | None = None,
     max_memory_bytes: int | None = None,
+    reading: TraceReading | None = None,
 ) -> Outcome:
     """Measure what is missing and write the run file, also when interrupted or when something fails half-way.
 
     Raises:
-        TfpipeError: the workload cannot be prepared, the disk is full, or the machine is not the one of before.
+        TfpipeError: the workload cannot be prepared, every candidate failed, the disk is full, or the machine is not
+            the one of before.
         WorkerBugError: a fault of tfpipe's own.
     """
     interrupted = False
@@ -82,6 +86,7 @@ def conduct(
                 display,
                 candidate_timeout_s=candidate_timeout_s,
                 max_memory_bytes=max_memory_bytes,
+                reading=reading,
             ).run()
     except KeyboardInterrupt:
         interrupted = True
@@ -91,4 +96,14 @@ def conduct(
         run = assemble_run(journal.entries)
         if run is not None:
             write_run(directory, run)
+    if not interrupted:
+        _raise_if_all_failed(journal.entries)
     return Outcome(run=run, interrupted=interrupted)
+
+
+def _raise_if_all_failed(entries: Sequence[Entry]) -> None:
+    """A run in which every candidate failed has nothing to compare: what is wrong is not one candidate's fault."""
+    failed = {entry.id: entry.failed for entry in entries if isinstance(entry, CandidateFailed)}
+    chosen = next((entry.candidates for entry in entries if isinstance(entry, CandidatesChosen)), ())
+    if chosen and all(named.settings.id in failed for named in chosen):
+        raise error_of(failed[chosen[0].settings.id])

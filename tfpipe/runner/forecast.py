@@ -24,6 +24,7 @@ def forecast_candidate(settings: PipelineSettings, prepared: Prepared) -> Memory
         cores=prepared.environment.cores,
         resident_bytes=memory.resident_bytes,
         shared_bytes=shared_row_bytes(memory.row_bytes),
+        array_bytes=memory.row_bytes * data.examples,
     )
 
 

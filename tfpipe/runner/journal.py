@@ -14,6 +14,7 @@ import msgspec
 from tfpipe.conditions import Conditions
 from tfpipe.errors import DataError
 from tfpipe.messages import Failed, Measured, Prepared, Traced, Workload
+from tfpipe.records import Explanation
 from tfpipe.runfile import storage_error
 from tfpipe.settings import NamedSettings
 
@@ -66,6 +67,8 @@ class CandidateMeasured(_Entry, frozen=True):
 class CandidateTraced(_Entry, frozen=True):
     id: str
     traced: Traced
+    explanation: Explanation | None
+    note: str
 
 
 class CandidateFailed(_Entry, frozen=True):

@@ -48,12 +48,18 @@ from tfpipe.runner.journal import (
 )
 from tfpipe.runner.plan import MIN_ROUNDS, PROBE, PROFILER_S, Plan, make_plan
 from tfpipe.runner.proposals import propose_candidates
+from tfpipe.runner.reading import TraceReading
 from tfpipe.settings import NamedSettings
 
 T = TypeVar("T")
 
 # Probe and capacity blocks come before the rounds.
 BEFORE_ROUNDS = -1
+# A trace of this many events has some 15 MB and stops within seconds; an element-wise map makes about 31 per element,
+# and XProf's viewer ends at 5 million.
+MAX_TRACE_EVENTS = 400_000
+# A probe of one candidate stands for others that make up to this many times its events.
+PROBE_MARGIN = 4
 
 
 class WorkerBugError(Exception):
@@ -77,6 +83,7 @@ class Profile:
         traces: the folder for the traces, one subfolder per candidate.
         candidate_timeout_s: how long one request may take; None for ever.
         max_memory_bytes: how large the worker may become; a candidate that surely needs more is skipped.
+        reading: reads the traces; without it they are captured and not explained.
     """
 
     def __init__(
@@ -88,6 +95,7 @@ class Profile:
         *,
         candidate_timeout_s: float | None = None,
         max_memory_bytes: int | None = None,
+        reading: TraceReading | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         started = journal.entries[0]
@@ -99,6 +107,8 @@ class Profile:
         self._display = display
         self._timeout_s = candidate_timeout_s
         self._max_memory_bytes = max_memory_bytes
+        self._reading = reading
+        self._events_per_step: int | None = None
         self._clock = clock
         self._begin = clock()
         # What an earlier process measured counts towards the budget.
@@ -146,7 +156,7 @@ class Profile:
         self._show("starting")
         reply = self._executor.execute(Prepare(workload=self._started.workload))
         if isinstance(reply, Failed):
-            raise _error(reply)
+            raise error_of(reply)
         assert isinstance(reply, Prepared)
         earlier = self._entries(WorkloadPrepared)
         if earlier:
@@ -220,7 +230,7 @@ class Profile:
         self._show("compute alone" if kind == "floor" else "an empty fetch")
         reply = self._executor.execute(request, timeout_s=self._timeout_s)
         if isinstance(reply, Failed):
-            raise _error(reply)
+            raise error_of(reply)
         assert isinstance(reply, Measured)
         self._journal.append(FloorMeasured(measured=reply))
 
@@ -241,19 +251,43 @@ class Profile:
         if any(entry.id == identity for entry in self._entries(CandidateTraced)):
             return
         self._show(f"trace: {named.name or identity}")
-        logdir = self._traces / identity
-        # What a killed process left is half a trace, which TensorBoard would list beside the whole one.
-        shutil.rmtree(logdir, ignore_errors=True)
-        warmup_steps, steps = plan.trace(self._step_s(named))
-        reply = self._executor.execute(
-            CaptureTrace(settings=named.settings, warmup_steps=warmup_steps, steps=steps, logdir=str(logdir)),
-            timeout_s=self._timeout_s,
-        )
+        warmup_steps, wanted = plan.trace(self._step_s(named))
+        steps, note = self._within_budget(named, wanted)
+        reply = self._trace(named, warmup_steps, steps)
         if isinstance(reply, Failed):
             self._journal.append(CandidateFailed(id=identity, failed=reply))
-        else:
-            assert isinstance(reply, Traced)
-            self._journal.append(CandidateTraced(id=identity, traced=reply))
+            return
+        explanation = None if self._reading is None else self._reading.explain(Path(reply.path))
+        self._journal.append(CandidateTraced(id=identity, traced=reply, explanation=explanation, note=note))
+
+    def _within_budget(self, named: NamedSettings, wanted: int) -> tuple[int, str]:
+        """``wanted`` steps, or as many as MAX_TRACE_EVENTS allow, found on a trace of one step; and what was cut.
+
+        One probe stands for all candidates while it leaves room for candidates with several times its events.
+        """
+        if self._reading is None:
+            return wanted, ""
+        if self._events_per_step is None or self._events_per_step * wanted * PROBE_MARGIN > MAX_TRACE_EVENTS:
+            probe = self._trace(named, 0, 1)
+            if isinstance(probe, Failed):
+                return wanted, ""
+            self._events_per_step = self._reading.count_events(Path(probe.path))
+        allowed = max(1, MAX_TRACE_EVENTS // max(1, self._events_per_step))
+        if wanted <= allowed:
+            return wanted, ""
+        return allowed, (
+            f"cut from {wanted} to {allowed} steps: one step makes {self._events_per_step:,} events, and a trace is "
+            f"kept to {MAX_TRACE_EVENTS:,}"
+        )
+
+    def _trace(self, named: NamedSettings, warmup_steps: int, steps: int) -> Traced | Failed:
+        logdir = self._traces / named.settings.id
+        # What a probe or a killed process left is a trace that TensorBoard would list beside the whole one.
+        shutil.rmtree(logdir, ignore_errors=True)
+        request = CaptureTrace(settings=named.settings, warmup_steps=warmup_steps, steps=steps, logdir=str(logdir))
+        reply = self._executor.execute(request, timeout_s=self._timeout_s)
+        assert isinstance(reply, Traced | Failed)
+        return reply
 
     # --- what the journal says -------------------------------------------------------------------------------
 
@@ -304,7 +338,7 @@ class Profile:
         self._display.show(text, elapsed_s=self._elapsed_s(), budget_s=self._started.time_budget_s)
 
 
-def _error(failed: Failed) -> Exception:
+def error_of(failed: Failed) -> Exception:
     """What stops a whole run: the user's mistake as a message, a fault of ours as the worker's traceback."""
     if failed.cause == "bug":
         return WorkerBugError(f"{failed.message}\n{failed.detail}")
