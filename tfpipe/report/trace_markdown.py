@@ -11,6 +11,7 @@ from tfpipe.report.trace_text import (
     describe_parallelism,
     explain_bottleneck,
     printable,
+    title_of,
 )
 from tfpipe.trace_records import Change, Comparison, Pipeline, SessionAnalysis, TraceAnalysis
 from tfpipe.units import format_bytes, format_percent, format_seconds
@@ -112,7 +113,10 @@ def _pipeline(pipeline: Pipeline) -> str:
 
 
 def _changes(title: str, changes: Sequence[Change]) -> str:
-    rows = [[escape(change.name), format_seconds(change.before), format_seconds(change.after)] for change in changes]
+    rows = [
+        [escape(title_of(change.name)), format_seconds(change.before), format_seconds(change.after)]
+        for change in changes
+    ]
     return _table([title, "before", "after"], rows)
 
 

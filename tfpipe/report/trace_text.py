@@ -182,10 +182,12 @@ def bar(split: Split, width: int) -> str:
 def _pipeline(pipeline: Pipeline, bottleneck: Bottleneck | None, width: int) -> str:
     wide = width >= WIDE
     batch = f", {format_bytes(pipeline.batch_bytes)} per batch" if pipeline.batch_bytes else ""
-    title = (
-        f"tf.data pipeline {printable(pipeline.name)}: {pipeline.calls:,} batches{batch}, "
-        f"waited for {format_percent(pipeline.wait_fraction)} of the step"
-    )
+    title = f"tf.data pipeline {printable(pipeline.name)}: "
+    if pipeline.calls:
+        waited = format_percent(pipeline.wait_fraction)
+        title += f"{pipeline.calls:,} batches{batch}, waited for {waited} of the step"
+    else:
+        title += "read by background threads only"
     header = ["stage", "calls", "blocks", "share", "self", "parallel", "buffer"]
     if wide:
         header += ["element", "in function", "threads"]
@@ -271,8 +273,15 @@ def _changes(title: str, changes: Sequence[Change], width: int) -> list[str]:
         difference = (
             _signed(change.after - change.before) if change.before is not None and change.after is not None else "-"
         )
-        rows.append([printable(change.name), format_seconds(change.before), format_seconds(change.after), difference])
+        rows.append(
+            [printable(title_of(change.name)), format_seconds(change.before), format_seconds(change.after), difference]
+        )
     return table([title, "before", "after", "change"], rows, width, left=(0,))
+
+
+def title_of(field: str) -> str:
+    """What to call a field of the split; any other name stays."""
+    return next((part.title for part in PARTS if part.field == field), "step" if field == "step_s" else field)
 
 
 def _signed(seconds: float) -> str:
