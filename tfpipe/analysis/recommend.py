@@ -127,10 +127,14 @@ def _device_speedup(candidate: Candidate, batch_size: int) -> float | None:
 
 
 def _summary(chosen: Candidate, baseline: Candidate, change: bool, gains: Sequence[Gain]) -> str:
+    if not change and chosen.verdict is not None and chosen.verdict.bound in ("input-moderate", "input-high"):
+        assert chosen.input_fraction is not None
+        return (
+            f"No setting that was measured helps: {_called(chosen)} is as fast as any, and still waits for input "
+            f"{format_percent(chosen.input_fraction.value)} of each step. What its stages do has to become cheaper."
+        )
     if not change:
-        if chosen is baseline or not _name(chosen):
-            return f"No change worth making: {_called(chosen)} is as fast as anything measured."
-        return f"No change worth making for speed: {_called(chosen)} is the simplest of the equally fast."
+        return f"No change worth making: {_called(chosen)} is as fast as anything measured."
     over = next((gain for gain in gains if gain.over == baseline.id), None)
     times = "" if over is None else f": {over.ratio.value:.2f} times as fast as {over.label}"
     return f"Use {_called(chosen)}{times}."
@@ -139,10 +143,6 @@ def _summary(chosen: Candidate, baseline: Candidate, change: bool, gains: Sequen
 def _called(candidate: Candidate) -> str:
     """The id, which says it all; of a user's own pipeline the name, where the id is a list of call sites."""
     return f'"{candidate.name}"' if candidate.settings.overrides is not None and candidate.name else candidate.id
-
-
-def _name(candidate: Candidate) -> str:
-    return candidate.name or candidate.id
 
 
 def _why(
@@ -199,6 +199,8 @@ def _notes(
             f"A shuffle buffer of {' or '.join(sizes)} is as fast: its size is a matter of how well the data must be "
             "mixed and of memory, not of speed."
         )
+    if chosen.verdict is not None and chosen.verdict.bound in ("input-moderate", "input-high") and chosen.trace:
+        notes.extend(chosen.trace.explanation.findings if chosen.trace.explanation is not None else ())
     slow_start = chosen.first_batch_s
     if slow_start is not None and slow_start >= SLOW_START_S:
         notes.append(

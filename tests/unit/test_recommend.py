@@ -1,0 +1,102 @@
+"""What is recommended, from runs on the machine that exists on paper."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.machine import FakeMachine
+from tests.unit.test_profile import ONE, SERIAL, TWO, profile
+from tfpipe.analysis.recommend import recommend
+from tfpipe.errors import TfpipeError
+from tfpipe.records import Explanation
+from tfpipe.runner.reading import TraceReading
+
+
+def run_with(tmp_path, waits: dict[str, float], **options):
+    return profile(FakeMachine(fetch_s=waits, **options), tmp_path)
+
+
+def test_ties_go_to_what_the_user_has(tmp_path):
+    run = run_with(tmp_path, {SERIAL: 0.0, ONE: 0.0, TWO: 0.0})
+    assert not run.recommendation.change
+    assert run.recommendation.candidate == SERIAL
+    assert set(run.recommendation.ties) == {ONE, TWO}
+    assert run.recommendation.summary == f"No change worth making: {SERIAL} is as fast as anything measured."
+
+
+def test_a_gain_too_small_to_be_worth_a_line_is_no_change(tmp_path):
+    """1 % of a step, without any noise."""
+    run = run_with(tmp_path, {SERIAL: 0.0007, ONE: 0.0, TWO: 0.0})
+    assert not run.recommendation.change
+
+
+def test_a_large_gain_that_is_not_sure_is_no_change(tmp_path):
+    """The machine is slow by turns; the candidates differ by less than it does."""
+    ticks = iter(range(10**9))
+    run = run_with(
+        tmp_path,
+        {SERIAL: 0.001, ONE: 0.0, TWO: 0.0},
+        slowdown=lambda now: 1.0 + 0.8 * (next(ticks) // 7 % 3 == 0),
+    )
+    assert not run.recommendation.change
+
+
+def test_of_the_equally_fast_the_one_with_least_memory(tmp_path):
+    run = run_with(tmp_path, {SERIAL: 0.03, ONE: 0.0, TWO: 0.0})
+    heavy = tuple(replace(c, buffered_bytes=10**9 if c.id == ONE else c.buffered_bytes) for c in run.candidates)
+    assert recommend(replace(run, candidates=heavy)).candidate == TWO
+
+
+def test_memory_that_only_breathes_does_not_choose(tmp_path):
+    run = run_with(tmp_path, {SERIAL: 0.03, ONE: 0.0, TWO: 0.0})
+    breathing = tuple(replace(c, buffered_bytes=1200 if c.id == ONE else 1000) for c in run.candidates)
+    assert recommend(replace(run, candidates=breathing)).candidate == ONE, "nearest to what the user has"
+
+
+def test_a_memory_limit_leaves_out_what_exceeds_it_and_says_so(tmp_path):
+    run = run_with(tmp_path, {SERIAL: 0.03, ONE: 0.0, TWO: 0.0})
+    sized = replace(
+        run,
+        candidates=tuple(replace(c, buffered_bytes={SERIAL: 100, ONE: 300, TWO: 500}[c.id]) for c in run.candidates),
+    )
+    limited = recommend(sized, max_memory_bytes=300)
+    assert limited.candidate == ONE
+    assert limited.ties == ()
+    assert any("1 candidates were left out" in note for note in limited.notes)
+    with pytest.raises(TfpipeError, match="at most 50 B"):
+        recommend(sized, max_memory_bytes=50)
+
+
+def test_gains_are_against_serial_as_written_as_it_runs_and_autotune(tmp_path):
+    run = run_with(tmp_path, {SERIAL: 0.0645, ONE: 0.0, TWO: 0.0})
+    (gain,) = run.recommendation.gains
+    assert gain.over == SERIAL
+    # 129.5 ms with the wait and the fetch floor, 65 ms without.
+    assert gain.ratio.value == pytest.approx(129.5 / 65)
+
+
+def test_headspace_and_how_fast_a_device_could_get(tmp_path):
+    run = run_with(tmp_path, {SERIAL: 0.0, ONE: 0.0, TWO: 0.0})
+    assert run.recommendation.headspace == pytest.approx(65 / 64)
+    # Drained alone a batch takes the 1 ms of a fetch: the device could be 64 times as fast.
+    assert run.recommendation.device_speedup_before_input_bound == pytest.approx(64.0)
+
+
+def test_when_no_setting_helps_it_says_so_and_what_the_trace_found(tmp_path):
+    found = Explanation(bottleneck="Map", share=0.9, top_ops=(), findings=("Map runs Python. Use TensorFlow's ops.",))
+    reading = TraceReading(count_events=lambda session: 100, explain=lambda session: found)
+    machine = FakeMachine(fetch_s={SERIAL: 0.032, ONE: 0.032, TWO: 0.032})
+    run = profile(machine, tmp_path, reading=reading)
+    assert not run.recommendation.change
+    assert run.recommendation.summary.startswith("No setting that was measured helps")
+    assert "33 % of each step" in run.recommendation.summary
+    assert "Map runs Python. Use TensorFlow's ops." in run.recommendation.notes
+
+
+def test_nothing_measured_is_an_error(tmp_path):
+    run = run_with(tmp_path, {SERIAL: 0.0, ONE: 0.0, TWO: 0.0})
+    nothing = tuple(replace(c, status="failed", examples_per_s=None) for c in run.candidates)
+    with pytest.raises(TfpipeError, match="No candidate"):
+        recommend(replace(run, candidates=nothing))
