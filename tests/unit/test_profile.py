@@ -147,9 +147,10 @@ def test_a_small_budget_makes_short_blocks_and_not_fewer_rounds(tmp_path):
     assert all(len({b.round for b in c.blocks if b.kind == "step"}) >= 3 for c in run.candidates)
 
 
-def test_the_number_of_steps_can_be_fixed(tmp_path):
-    run = profile(machine(), tmp_path, steps=30)
-    assert all(sum(b.steps for b in c.blocks if b.kind == "step") == 30 for c in run.candidates)
+@pytest.mark.parametrize("steps", [3, 5, 30, 31])
+def test_the_number_of_steps_can_be_fixed(tmp_path, steps):
+    run = profile(machine(), tmp_path, steps=steps)
+    assert all(sum(b.steps for b in c.blocks if b.kind == "step") == steps for c in run.candidates)
 
 
 def test_without_a_step_there_is_no_floor_and_no_verdict(tmp_path):

@@ -21,9 +21,10 @@ def capture_trace(dataset: Any, step: Step, *, warmup_steps: int, steps: int, lo
     """
     # A data set that is shorter than the window is repeated: a trace is read for what happens between its ends.
     batches = iter(dataset.repeat())
-    for _ in range(max(1, warmup_steps)):
-        batch = next(batches)
+    batch = next(batches)
+    for _ in range(warmup_steps):
         step.finish(step(batch))
+        batch = next(batches)
     step_s: list[float] = []
     fetch_s: list[float] = []
     tf.profiler.experimental.start(logdir)

@@ -49,9 +49,10 @@ class Plan:
     def _slow(self) -> bool:
         return self.floor_step_s >= BLOCK_S
 
-    @property
-    def _per_block(self) -> int:
-        return math.ceil((self.steps or MIN_STEPS) / MIN_ROUNDS)
+    def _per_block(self, number: int) -> int:
+        """The steps that one round of MIN_ROUNDS has to count so that all of them together count what they must."""
+        least, more = divmod(self.steps or MIN_STEPS, MIN_ROUNDS)
+        return max(1, least + (number < more))
 
     @property
     def _block_s(self) -> float:
@@ -62,8 +63,10 @@ class Plan:
         """Beside a slow step the cost of a fetch is nothing, and measuring it again costs a step each time."""
         return 1 if self._slow else MIN_ROUNDS
 
-    def floor(self) -> Length:
-        return Length(warmup_steps=0 if self._slow else 1, warmup_s=0.0, steps=self._per_block, seconds=self._block_s)
+    def floor(self, number: int) -> Length:
+        return Length(
+            warmup_steps=0 if self._slow else 1, warmup_s=0.0, steps=self._per_block(number), seconds=self._block_s
+        )
 
     def fetch_floor(self) -> Length:
         return Length(
@@ -73,13 +76,13 @@ class Plan:
     def capacity(self) -> Length:
         return Length(warmup_steps=1, warmup_s=0.1 * self.scale, steps=CAPACITY_STEPS, seconds=CAPACITY_S * self.scale)
 
-    def block(self, *, batch_s: float | None) -> Length:
-        """One block of a candidate whose pipeline alone takes ``batch_s`` per batch."""
+    def block(self, number: int, *, batch_s: float | None) -> Length:
+        """The block of round ``number`` of a candidate whose pipeline alone takes ``batch_s`` per batch."""
         settled = self._slow and batch_s is not None and self.floor_step_s >= SETTLED_RATIO * batch_s
         return Length(
             warmup_steps=0 if settled else WARMUP_STEPS,
             warmup_s=0.0 if settled else WARMUP_S * self.scale,
-            steps=self._per_block,
+            steps=self._per_block(number),
             seconds=self._block_s,
         )
 

@@ -199,14 +199,14 @@ class Profile:
         while self._alive() and (number < MIN_ROUNDS or self._worth_another_round(plan)):
             tasks: list[NamedSettings | MeasureFloor | MeasureFetchFloor] = [*self._alive()]
             if self._has_step:
-                tasks.append(MeasureFloor(round=number, length=plan.floor()))
+                tasks.append(MeasureFloor(round=number, length=plan.floor(number)))
             if number < plan.fetch_floor_rounds:
                 tasks.append(MeasureFetchFloor(round=number, length=plan.fetch_floor()))
             # Seeded by seed and round, so that a resumed run goes on in the same order.
             random.Random(f"{self._started.workload.seed}/{number}").shuffle(tasks)
             for task in tasks:
                 if isinstance(task, NamedSettings):
-                    length = plan.block(batch_s=self._batch_s(task))
+                    length = plan.block(number, batch_s=self._batch_s(task))
                     request = MeasureStep(settings=task.settings, round=number, length=length)
                     self._measure(task, request, f"round {number + 1}")
                 else:
