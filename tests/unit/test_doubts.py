@@ -9,7 +9,8 @@ import pytest
 from tests.unit.machine import FakeMachine
 from tests.unit.test_profile import ONE, SERIAL, profile
 from tfpipe.analysis.doubts import find_doubts
-from tfpipe.records import Interval
+from tfpipe.records import Interval, Pipeline
+from tfpipe.sites import Stage
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,20 @@ def with_blocks(run, change):
 
 def test_a_quiet_run_has_no_doubts(quiet):
     assert codes(quiet) == set()
+
+
+def cached_pipeline() -> Pipeline:
+    stage = Stage(id="data.py:3:cache", file="data.py", line=3, method="cache")
+    return Pipeline(
+        reference="data.py:make",
+        arguments=(),
+        root="/",
+        sites=(),
+        stages=(stage,),
+        findings=(),
+        reorders=(),
+        build_s=0.0,
+    )
 
 
 def longer(block, step_s):
@@ -68,6 +83,7 @@ def slower_half(block):
         ),
         ("capacity", lambda run: with_candidate(run, capacity_examples_per_s=1.0)),
         ("epochs-inside", lambda run: with_blocks(run, lambda b: replace(b, epoch_start_s=(0.5,)))),
+        ("cache", lambda run: replace(run, pipeline=cached_pipeline())),
         ("pauses", lambda run: with_blocks(run, pause_in)),
         ("unsettled", lambda run: with_blocks(run, slower_half)),
         ("unsettled", lambda run: with_candidate(run, autotune_moving=True)),

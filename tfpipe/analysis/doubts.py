@@ -124,6 +124,18 @@ def _epochs_inside(run: Run) -> Iterator[Warning]:
     )
 
 
+def _cache_filling(run: Run) -> Iterator[Warning]:
+    """Every block makes the pipeline anew, so a cache is filled again: what is measured begins with a first epoch."""
+    caches = [] if run.pipeline is None else [s for s in run.pipeline.stages if s.method == "cache" and s.reaches_end]
+    if caches:
+        yield Warning(
+            code="cache",
+            text=f"{caches[0].where}: the cache is empty at the start of each block, so what was measured is, wholly "
+            "or in part, the first epoch; later epochs read from the cache and wait less. Profile the pipeline without "
+            "what lies before the cache to see those.",
+        )
+
+
 def _pauses(run: Run) -> Iterator[Warning]:
     """Isolated steps many times longer than usual: the machine paused, or the pipeline stalls once in a long while."""
     paused: dict[str, float] = {}
@@ -185,6 +197,7 @@ _ALL: tuple[Callable[[Run], Iterator[Warning]], ...] = (
     _above_floor,
     _capacity_below_rate,
     _epochs_inside,
+    _cache_filling,
     _pauses,
     _unsettled,
     _disturbed,
