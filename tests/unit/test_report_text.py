@@ -211,7 +211,7 @@ threadpool       none (TensorFlow's own pool)
 deterministic    true
 rewrites         off (exactly as written)
 
-verdict          highly input-bound: 44.1% of a step waits for input.
+verdict          44.1% of a step waits for input.
 examples/s       141 (138-144)
 step ms          227 (222-232)
 = compute ms     125

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,19 @@ from tfpipe.messages import Traced
 from tfpipe.records import Block
 
 
+def _epochs(dataset: Any) -> Iterator[Any]:
+    """One epoch after the other; not ``repeat``, which would be a stage that the trace shows and training lacks."""
+    while True:
+        yield from dataset
+
+
 def capture_trace(dataset: Any, step: Step, *, warmup_steps: int, steps: int, logdir: str) -> Traced:
     """Run ``steps`` marked steps under the profiler and write the session below ``logdir``.
 
     The fetch lies inside the marker, where XProf's Input Pipeline
     Analyzer expects it; ``_r=1`` is what makes the profiler take the event for a step.
     """
-    # A data set that is shorter than the window is repeated: a trace is read for what happens between its ends.
-    batches = iter(dataset.repeat())
+    batches = _epochs(dataset)
     batch = next(batches)
     for _ in range(warmup_steps):
         step.finish(step(batch))

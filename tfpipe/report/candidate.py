@@ -44,13 +44,11 @@ def candidate_report(run: Run, candidate: Candidate, directory: Path, *, width: 
 
 def result_rows(candidate: Candidate) -> tuple[tuple[str, str], ...]:
     """What was measured and concluded; a row whose text is empty is unknown."""
-    statement = "" if candidate.verdict is None else f": {candidate.verdict.statement}"
-
     def known(value: object, text: str) -> str:
         return "" if value is None else text
 
     return (
-        ("verdict", verdict_words(candidate) + statement),
+        ("verdict", verdict_words(candidate) if candidate.verdict is None else candidate.verdict.statement),
         ("cause", candidate.error or ""),
         ("examples/s", known(candidate.examples_per_s, rate_with_interval(candidate.examples_per_s))),
         ("step ms", known(candidate.step_s, milliseconds_with_interval(candidate.step_s))),

@@ -240,9 +240,11 @@ def _shuffle_filling(facts: Facts) -> Finding | None:
         if buffer is None or buffer.capacity is None or buffer.last_elements <= buffer.first_elements:
             continue
         filled = FILLED * buffer.capacity
-        # The statistic is written before the call fills the buffer: the reads per element tell the rest.
-        reads = stage.elements_per_call or 0.0
-        if buffer.first_elements >= filled and reads <= 1 + NOTICEABLE:
+        # The statistic is written before the call fills the buffer: the reads per element tell the rest. A buffer that
+        # is larger than its data never fills; there reads are one per element and the level only breathes.
+        grew = buffer.last_elements - buffer.first_elements >= NOTICEABLE * buffer.capacity
+        fills = (stage.elements_per_call or 0.0) > 1 + NOTICEABLE
+        if not fills and (buffer.first_elements >= filled or not grew):
             continue
         what = "was filled" if buffer.last_elements >= filled else "was still filling"
         return Finding(

@@ -153,6 +153,10 @@ CASES: dict[str, tuple[Facts, list[str]]] = {
         facts(ROOT, PREFETCH, stage("Shuffle", 2, buffer=buffer(0, 999, 1000), elements_per_call=3.5), waiting=0.0),
         ["shuffle-filling"],
     ),
+    "shuffle larger than its data": (
+        facts(ROOT, PREFETCH, stage("Shuffle", 2, buffer=buffer(32, 33, 5000), elements_per_call=1.0), waiting=0.0),
+        [],
+    ),
     "full shuffle": (
         facts(ROOT, PREFETCH, stage("Shuffle", 2, buffer=buffer(999, 999, 1000), elements_per_call=1.0), waiting=0.0),
         [],
