@@ -97,14 +97,19 @@ def _overrides_id(overrides: tuple[tuple[str, OverrideValue], ...]) -> str:
     """
     if not overrides:
         return "current"
-    text = "+".join(f"{_short_site(site)}={value}" for site, value in overrides)
+    text = "+".join(f"{short_site(site)}={value}" for site, value in overrides)
     if len(text) <= MAX_ID_LENGTH:
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     return f"{text[: MAX_ID_LENGTH - 9]}-{digest}"
 
 
-def _short_site(site: str) -> str:
+def short_site(site: str) -> str:
+    """A site's id without what nobody needs to tell it apart.
+
+    >>> short_site("pkg/data.py:42:map(num_parallel_calls)")
+    'data.42.map'
+    """
     place, _, argument = site.rstrip(")").partition("(")
     if place.startswith("end:"):
         return argument.rpartition(".")[2] if place == "end:options" else place.removeprefix("end:")

@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+import tfpipe
 from tfpipe.engine.capture import Captured, capture, rebuild
 from tfpipe.engine.load_user import bind_arguments, load_function
 from tfpipe.engine.reorder import check_batch_before_map
 from tfpipe.engine.structure import find_problems
 from tfpipe.report.patch import Change, make_patch, read_sources
+from tfpipe.report.user_pipeline import pipeline_patch
+from tfpipe.runner.proposals import POOL
 from tfpipe.sites import OverrideValue, Site
 
 pytestmark = pytest.mark.tensorflow
@@ -104,6 +107,40 @@ def test_sample(name: str, tmp_path: Path) -> None:
     assert not [site for site in after.sites if site.kind == "order" and order == "equal"]
     assert not [site for site in after.sites if site.id == "end:prefetch(buffer_size)"]
     assert _chain(after.dataset) == _chain(rebuilt)
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_a_run_of_a_sample_ends_in_a_patch_that_does_what_was_measured(name: str, tmp_path: Path) -> None:
+    """Whatever the run recommends on this machine, its patch builds the pipeline that was measured."""
+    file = tmp_path / f"{name}.py"
+    shutil.copy(SAMPLES / f"{name}.py", file)
+    make = load_sample(file, tmp_path / "data")
+    step = load_function(f"{file}:make_step") if name in ("keras_model", "train_module") else "simulated:1ms"
+    run = tfpipe.profile(
+        make, step=step, steps=3, time_budget_s=1, output=tmp_path / "run", in_process=True, quiet=True
+    )
+    assert run.pipeline is not None
+    assert run.recommendation is not None
+    assert [candidate.status for candidate in run.candidates] == ["complete"] * len(run.candidates)
+    assert {finding.code for finding in run.pipeline.findings} == EXPECTED[name][0]
+    orders = {"batch-map" in candidate.id for candidate in run.candidates}
+    assert orders == ({True, False} if EXPECTED[name][1] == "equal" else {False}), "only what was proven is offered"
+
+    program = shutil.which("patch")
+    if program is None:
+        pytest.skip("there is no patch program here")
+    for number, candidate in enumerate(run.candidates[1:]):
+        patch = pipeline_patch(run, candidate.settings)
+        overrides = dict(candidate.settings.overrides or ())
+        by_hand = 1 if overrides.pop(POOL, None) else 0
+        assert len(patch.by_hand) == by_hand, patch.by_hand
+        there = tmp_path / str(number)
+        there.mkdir()
+        shutil.copy(file, there / f"{name}_{number}.py")
+        diff = patch.diff.replace(f"{name}.py", f"{name}_{number}.py")
+        subprocess.run([program, "-p1"], input=diff.encode(), cwd=there, capture_output=True, check=True)
+        after = capture(load_sample(there / f"{name}_{number}.py", tmp_path / "data"))
+        assert _chain(after.dataset) == _chain(rebuild(make, overrides, expected=run.pipeline.sites)), candidate.id
 
 
 def _chain(dataset: Any) -> list[tuple[str, Any]]:

@@ -18,7 +18,7 @@ from tests.unit.machine import FakeMachine, candidates, prepared, started
 from tests.unit.test_profile import ONE, SERIAL, TWO, SilentDisplay, machine
 from tfpipe import __version__
 from tfpipe.errors import DataError, TfpipeError, UsageError
-from tfpipe.messages import Prepare
+from tfpipe.messages import Failed, Prepare
 from tfpipe.runfile import load_run
 from tfpipe.runner import journal as journal_module
 from tfpipe.runner.conduct import begin, conduct, reopen
@@ -75,6 +75,22 @@ def test_what_was_measured_before_ctrl_c_is_in_the_run_file(tmp_path):
     assert not outcome.run.complete
     statuses = {c.status for c in load_run(tmp_path / "run").candidates}
     assert "complete" in statuses or "skipped" in statuses
+
+
+def test_a_run_in_which_everything_failed_is_an_error_and_one_failure_is_not(tmp_path):
+    def fails(*names):
+        return {name: Failed(cause="request", message=f"{name} raised", hint="mend it") for name in names}
+
+    one = tmp_path / "one"
+    paper = FakeMachine(fetch_s=WAITS, fail=fails(SERIAL))
+    outcome = conduct(begin(one, entry(), force=False), one, paper, SilentDisplay())
+    assert [c.status for c in outcome.run.candidates] == ["failed", "complete", "complete"]
+    every = tmp_path / "every"
+    paper = FakeMachine(fetch_s=WAITS, fail=fails(SERIAL, ONE, TWO))
+    with pytest.raises(TfpipeError, match=f"^{SERIAL} raised$") as raised:
+        conduct(begin(every, entry(), force=False), every, paper, SilentDisplay())
+    assert (raised.value.hint, raised.value.exit_code) == ("mend it", 1)
+    assert paper.closed
 
 
 def test_resuming_a_finished_run_measures_nothing(tmp_path):

@@ -285,7 +285,9 @@ def test_descriptions_are_the_lines_of_a_recommendation() -> None:
     text = f"{HEAD}x = d.map(f, num_parallel_calls=2)\n"
     site = site_at(text, "map", "num_parallel_calls", 2)
     assert describe_change(Change(site=site, value=8)) == "data.py:2  map(num_parallel_calls=2) -> 8"
-    end = replace(site, id="end", kind="end", method="prefetch", axis="prefetch_depth", partner="data.py:9:batch")
-    assert describe_change(Change(site=end, value="auto")) == "behind data.py:9:batch: add .prefetch(tf.data.AUTOTUNE)"
+    end = replace(
+        site, id="end", kind="end", method="prefetch", axis="prefetch_depth", line=9, partner="data.py:9:batch"
+    )
+    assert describe_change(Change(site=end, value="auto")) == "data.py:9  behind batch: add .prefetch(tf.data.AUTOTUNE)"
     cache = site_at("d.cache()", "cache", "filename", "")
     assert describe_change(Change(site=cache, value=False)) == "data.py:1  cache(filename='') -> leave the stage out"

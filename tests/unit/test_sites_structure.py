@@ -27,6 +27,8 @@ def pipeline(*methods: str | tuple[str, dict[str, Any]]) -> list[Stage]:
 
 RANDOM = ("map", {"random": True, "calls": ("augment",)})
 ENDLESS = ("repeat", {"infinite": True})
+TEN = ("range", {"cardinality": 10})
+IN_FOURS = ("batch", {"arguments": {"batch_size": 4}})
 SMALL = ("from_tensor_slices", {"element_bytes": 10})
 WIDE = ("map", {"element_bytes": 40})
 
@@ -35,6 +37,11 @@ WIDE = ("map", {"element_bytes": 40})
     ("stages", "codes"),
     [
         (("range", "shuffle", "cache", "batch"), ["shuffle-before-cache"]),
+        ((TEN, IN_FOURS), ["partial-batch"]),
+        (("range", IN_FOURS), []),
+        ((TEN, ("batch", {"arguments": {"batch_size": 5}})), []),
+        ((TEN, ("batch", {"arguments": {"batch_size": 32}})), []),
+        ((TEN, ("batch", {"arguments": {"batch_size": 4, "drop_remainder": True}})), []),
         (("range", "cache", "shuffle", "batch"), []),
         (("range", RANDOM, "cache"), ["random-before-cache"]),
         (("range", "cache", RANDOM), []),

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from tfpipe.errors import UsageError
+
+if TYPE_CHECKING:
+    from tfpipe.records import Run
 
 
 @click.command()
@@ -12,20 +17,19 @@ from tfpipe.errors import UsageError
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "json", "markdown", "code"]),
+    type=click.Choice(["text", "json", "markdown", "code", "patch"]),
     default="text",
     show_default=True,
-    help="code prints nothing but the Python to paste.",
+    help="code prints nothing but the Python to paste, patch a diff of your own pipeline's files.",
 )
 @click.option("--max-memory", metavar="SIZE", help="Leave out candidates that buffer more than this, e.g. 2GiB.")
 def recommend(run: str | None, form: str, max_memory: str | None) -> None:
-    """The settings to use, why, what they bring, and the code to paste.
+    """The settings to use, why, what they bring, and the code to paste or the lines to change.
 
     RUN is a run directory or its run.json; left out, the newest under runs/.
     """
     from tfpipe.analysis.recommend import recommend as choose
     from tfpipe.cli.terminal import terminal_width, use_color
-    from tfpipe.report.code import pipeline_code
     from tfpipe.report.json_report import recommendation_json
     from tfpipe.report.markdown import recommendation_markdown
     from tfpipe.report.text import recommendation_report
@@ -37,8 +41,8 @@ def recommend(run: str | None, form: str, max_memory: str | None) -> None:
     recommendation = found.recommendation
     if limit_bytes is not None or recommendation is None:
         recommendation = choose(found, limit_bytes)
-    if form == "code":
-        text = pipeline_code(found, found.candidate(recommendation.candidate).settings)
+    if form in ("code", "patch"):
+        text = _to_write(found, recommendation.candidate, form)
     elif form == "json":
         text = recommendation_json(found, recommendation)
     elif form == "markdown":
@@ -46,6 +50,32 @@ def recommend(run: str | None, form: str, max_memory: str | None) -> None:
     else:
         text = recommendation_report(found, recommendation, directory, width=terminal_width(), color=use_color())
     click.echo(text, nl=False, color=True)
+
+
+def _to_write(run: Run, candidate: str, form: str) -> str:
+    """The code or the diff for stdout; what the diff cannot do goes to stderr."""
+    from tfpipe.report.code import pipeline_code
+    from tfpipe.report.user_pipeline import pipeline_patch
+
+    settings = run.candidate(candidate).settings
+    if form == "code":
+        if run.pipeline is not None:
+            raise UsageError(
+                "This run is of your own pipeline: there is no code to paste, only lines to change.",
+                "See them with --format text, or get a diff with --format patch.",
+            )
+        return pipeline_code(run, settings)
+    if run.pipeline is None:
+        raise UsageError(
+            f"This run is of {run.data.name}, a built-in data set: there is no file of yours to patch.",
+            "Get the pipeline as Python with --format code.",
+        )
+    patch = pipeline_patch(run, settings)
+    for instruction in patch.by_hand:
+        click.echo(f"by hand: {instruction}", err=True)
+    if not settings.overrides:
+        click.echo("tfpipe: no change worth making, so the patch is empty.", err=True)
+    return patch.diff
 
 
 def _parse_size(text: str) -> int:

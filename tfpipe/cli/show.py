@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("run", required=False)
 @click.option("--candidate", "wanted", metavar="ID", help="Everything about one candidate: its id, name or number.")
+@click.option("--sites", is_flag=True, help="Every call site of your own pipeline, and what can be changed there.")
 @click.option(
     "--format",
     "form",
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="json is the run file itself, or one candidate of it.",
 )
-def show(run: str | None, wanted: str | None, form: str) -> None:
+def show(run: str | None, wanted: str | None, sites: bool, form: str) -> None:
     """Every candidate of a run, or one with all details.
 
     RUN is a run directory or its run.json; left out, the newest under runs/.
@@ -37,6 +38,9 @@ def show(run: str | None, wanted: str | None, form: str) -> None:
 
     directory = find_run(run)
     found = load_run(directory)
+    if sites:
+        click.echo(_sites(found, form), nl=False, color=True)
+        return
     candidate = None if wanted is None else _find_candidate(found, wanted)
     if form == "json":
         text = run_to_json(found).decode() if candidate is None else candidate_json(found, candidate)
@@ -47,6 +51,22 @@ def show(run: str | None, wanted: str | None, form: str) -> None:
     else:
         text = candidate_report(found, candidate, directory, width=terminal_width(), color=use_color())
     click.echo(text, nl=False, color=True)
+
+
+def _sites(run: Run, form: str) -> str:
+    from tfpipe.cli.terminal import terminal_width, use_color
+    from tfpipe.report.user_pipeline import sites_json, sites_markdown, sites_report
+
+    if run.pipeline is None:
+        raise UsageError(
+            f"This run is of {run.data.name}, a built-in data set, which has no call sites.",
+            "See its candidates with tfpipe show.",
+        )
+    if form == "json":
+        return sites_json(run)
+    if form == "markdown":
+        return sites_markdown(run)
+    return sites_report(run, width=terminal_width(), color=use_color())
 
 
 def _find_candidate(run: Run, wanted: str) -> Candidate:

@@ -29,6 +29,9 @@ _GENERATED = os.path.join(tempfile.gettempdir(), "__autograph_generated_file")
 # Python tells where a call begins and ends from 3.11 on.
 _TELLS_POSITIONS = hasattr(CodeType, "co_positions")
 _FRAME_LINE = re.compile(r'\s*File "([^"]+)", line \d+, in ')
+# Names of nodes and ops that the user never gave, in messages of TensorFlow 2.21.
+_GRAPH_NOISE = re.compile(r"\{\{function_node [^}]*\}\}\s*|\s*\[\[\{\{node [^]]*\]\]|\s*\[Op:\w+\](?: name:.*)?")
+_TENSORFLOW_ERRORS = "tensorflow.python.framework.errors_impl."
 _LIBRARIES = tuple(
     {os.path.join(path, "") for name, path in sysconfig.get_paths().items() if name.endswith(("lib", "stdlib"))}
     | {os.path.join(str(Path(__file__).resolve().parent.parent), ""), _TENSORFLOW}
@@ -205,9 +208,26 @@ def _converted_origin(frame: FrameType, method: str, library: FrameType | None) 
     entry = next((entry for entry in reversed(list(stack)) if is_users(entry.filename)), None)
     if entry is None:
         return None
-    line = _line_of_call(frame, method, entry.filename) or entry.lineno
+    filename = _original_file(frame) or entry.filename
+    line = _line_of_call(frame, method, filename) or entry.lineno
     function = entry.name or "<lambda>"
-    return Origin(entry.filename, line, None, None, function, _name(library), _arguments(library), False)
+    return Origin(filename, line, None, None, function, _name(library), _arguments(library), False)
+
+
+def _original_file(frame: FrameType) -> str | None:
+    """The file of the function that ``frame`` runs a rewritten copy of.
+
+    AutoGraph keeps one copy for all functions whose code is equal, wherever they stand: its own source map may name
+    the file of another one.
+    """
+    outer = frame.f_back
+    while outer is not None:
+        if outer.f_code.co_name == "converted_call":
+            original, copy = (_code_of(outer.f_locals.get(name)) for name in ("f", "converted_f"))
+            if original is not None and copy is not None and frame.f_code in _with_nested(copy):
+                return original.co_filename
+        outer = outer.f_back
+    return None
 
 
 def _line_of_call(frame: FrameType, method: str, filename: str) -> int | None:
@@ -265,7 +285,7 @@ def user_code_error(
 
 
 def _without_library_frames(text: str, home: Home | None) -> str:
-    """``text`` without the frames that are not the user's: TensorFlow writes whole stacks into its messages."""
+    """``text`` without what is not the user's: TensorFlow writes whole stacks and names of nodes into its messages."""
     kept, dropped_indent = [], None
     for line in text.splitlines():
         indent = len(line) - len(line.lstrip())
@@ -276,4 +296,5 @@ def _without_library_frames(text: str, home: Home | None) -> str:
             dropped_indent = None
         if dropped_indent is None:
             kept.append(line)
-    return "\n".join(kept)
+    plain = _GRAPH_NOISE.sub("", "\n".join(kept)).removeprefix(_TENSORFLOW_ERRORS)
+    return "\n".join(line.rstrip() for line in plain.splitlines() if line.strip())

@@ -235,7 +235,9 @@ def _string_lengths(rows: Any) -> tuple[list[int], list[int]]:
 
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:300].rstrip(".")
+    text = lines[-1] if lines else ""
+    kind = f"{type(error).__name__}: "
+    return (text if text.startswith(kind) else kind + text)[:300].rstrip(".")
 
 
 def _spec_difference(expected: Any, swapped: Any, size: int) -> tuple[ReorderReason, str] | None:

@@ -213,6 +213,25 @@ def _take_late(pipeline: _Pipeline) -> Iterator[Finding]:
             )
 
 
+def _partial_batch(pipeline: _Pipeline) -> Iterator[Finding]:
+    for batch in pipeline.of("batch", "padded_batch"):
+        arguments = batch.arguments or {}
+        size = arguments.get("batch_size")
+        source = next(iter(pipeline.before(batch)), None)
+        if source is None or source.cardinality is None or not isinstance(size, int) or arguments.get("drop_remainder"):
+            continue
+        rest = source.cardinality % size if size > 0 else 0
+        if rest and source.cardinality > size:
+            yield _finding(
+                "partial-batch",
+                "suggestion",
+                [source, batch],
+                f"{batch.where}: the last batch of an epoch has {rest} of {size} examples, for which a tf.function is "
+                "traced a second time. It was left out of measuring.",
+                "Write drop_remainder=True if you can spare them.",
+            )
+
+
 def _call(stage: Stage) -> str:
     inside = stage.calls[0].rpartition(".")[2] if stage.calls else "..."
     return f"{stage.method}({inside}) at {stage.where}"
@@ -226,4 +245,5 @@ _RULES: tuple[Callable[[_Pipeline], Iterator[Finding]], ...] = (
     _repeat_before_shuffle,
     _widened_before_buffer,
     _take_late,
+    _partial_batch,
 )

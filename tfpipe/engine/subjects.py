@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,16 +11,19 @@ import tensorflow as tf
 
 from tfpipe.engine.capture import capture, rebuild
 from tfpipe.engine.environment import has_accelerator
-from tfpipe.engine.frames import home_of, user_code_error
+from tfpipe.engine.frames import home_of, user_code_error, users_frames
 from tfpipe.engine.load_user import bind_arguments, load_function
+from tfpipe.engine.loop import EndOfDataError
 from tfpipe.engine.pipeline import build_pipeline
 from tfpipe.engine.reorder import check_batch_before_map
 from tfpipe.engine.sources import open_source
 from tfpipe.engine.structure import find_problems
+from tfpipe.engine.whole_batches import WholeBatches, has_fixed_size, leading_size
 from tfpipe.errors import TfpipeError, UsageError
 from tfpipe.messages import Workload
 from tfpipe.records import Data, Pipeline
 from tfpipe.settings import PipelineSettings
+from tfpipe.sites import Stage
 
 ACCELERATOR_BATCH_SIZE = 128
 CPU_BATCH_SIZE = 32
@@ -135,13 +139,13 @@ class UserPipeline:
         for site in captured.sites:
             if site.axis == "order" and site.reaches_end and site.partner is not None:
                 reorders.append(check_batch_before_map(captured, site.stage, site.partner))
-        batch_size = _batch_size(self.batch)
+        self._batch_size = batch_size = leading_size(self.batch)
         batches = int(captured.dataset.cardinality())
         self.data = Data(
             name=workload.pipeline,
             origin="your own pipeline" + (f", {batches:,} batches per epoch" if batches >= 0 else ""),
             generated=False,
-            examples=batches * batch_size if batches >= 0 else None,
+            examples=_examples(captured.stages, batches, batch_size),
             batch_size=batch_size,
             element=_element(self.spec),
             example_bytes=size_bytes(self.batch) // max(1, batch_size),
@@ -171,19 +175,33 @@ class UserPipeline:
         raise error
 
     def build(self, settings: PipelineSettings) -> Any:
-        return rebuild(self._factory, dict(settings.overrides or ()), expected=self._sites)
+        dataset = rebuild(self._factory, dict(settings.overrides or ()), expected=self._sites)
+        return dataset if has_fixed_size(self.spec) else WholeBatches(dataset, self._batch_size)
 
     def error(self, error: Exception) -> Exception:
         """Errors from TensorFlow or from their functions are the user's; ours stay as they are."""
-        if isinstance(error, TfpipeError):
+        if isinstance(error, EndOfDataError):
+            return TfpipeError(
+                "An epoch of the pipeline has fewer than two whole batches, so there is no step between them to time.",
+                "Put .repeat() before the batch, or make the batches smaller.",
+            )
+        theirs = isinstance(error, (tf.errors.OpError, MemoryError)) or users_frames(error, self._home)
+        if isinstance(error, TfpipeError) or not theirs:
             return error
-        return user_code_error("The pipeline", error, home=self._home)
+        return user_code_error("The pipeline or its step", error, home=self._home)
 
 
-def _batch_size(batch: Any) -> int:
-    """Leading dimension of the first component; 1 for elements without one."""
-    first = tf.nest.flatten(batch, expand_composites=True)[0]
-    return int(first.shape[0]) if first.shape.rank else 1
+def _examples(stages: Sequence[Stage], batches: int, batch_size: int) -> int | None:
+    """Examples per epoch, None when endless or unknown; exact where a last batch is smaller and tf.data counts."""
+    if batches < 0:
+        return None
+    counts = {stage.id: stage.cardinality for stage in stages}
+    for stage in reversed(stages):
+        if stage.reaches_end and stage.parent is None and stage.method.endswith("batch") and stage.inputs:
+            count = counts.get(stage.inputs[0])
+            if count is not None and math.ceil(count / batch_size) == batches:
+                return count
+    return batches * batch_size
 
 
 def _element(spec: Any) -> str:

@@ -44,6 +44,7 @@ def candidate_report(run: Run, candidate: Candidate, directory: Path, *, width: 
 
 def result_rows(candidate: Candidate) -> tuple[tuple[str, str], ...]:
     """What was measured and concluded; a row whose text is empty is unknown."""
+
     def known(value: object, text: str) -> str:
         return "" if value is None else text
 

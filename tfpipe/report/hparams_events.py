@@ -18,7 +18,7 @@ from tensorboard.plugins.scalar import summary_v2 as scalars
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tfpipe.records import Candidate, Run
-from tfpipe.settings import PipelineSettings
+from tfpipe.settings import PipelineSettings, short_site
 
 # The event file format that TensorBoard expects in a file's first record.
 _FILE_VERSION = "brain.Event:2"
@@ -49,9 +49,10 @@ _METRICS = {
 
 def experiment_events(run: Run) -> bytes:
     """The event file of the log directory's root: which knobs and metrics there are to compare."""
-    values = {knob: [_knob(candidate.settings, knob) for candidate in run.candidates] for knob in _KNOBS}
+    rows = [_knobs(run, candidate.settings) for candidate in run.candidates]
     hparams = [
-        hp.HParam(knob, hp.Discrete(sorted(set(values[knob]))), description=text) for knob, text in _KNOBS.items()
+        hp.HParam(knob, hp.Discrete(sorted({row[knob] for row in rows})), description=text)
+        for knob, text in _descriptions(run).items()
     ]
     metrics = [hp.Metric(tag, display_name=tag, description=text) for tag, text in _METRICS.items()]
     return _event_file(run, [hp.hparams_config_pb(hparams, metrics, time_created_secs=_created_s(run))])
@@ -59,20 +60,36 @@ def experiment_events(run: Run) -> bytes:
 
 def candidate_events(run: Run, candidate: Candidate) -> bytes:
     """The event file of one candidate: its knobs, its metrics as scalars, and whether it was measured to its end."""
-    knobs = {knob: _knob(candidate.settings, knob) for knob in _KNOBS}
     return _event_file(
         run,
         [
-            hp.hparams_pb(knobs, trial_id=candidate.id, start_time_secs=_created_s(run)),
+            hp.hparams_pb(_knobs(run, candidate.settings), trial_id=candidate.id, start_time_secs=_created_s(run)),
             *(scalars.scalar_pb(tag, value, _METRICS[tag]) for tag, value in _metrics(candidate)),
             _session_end(run, candidate),
         ],
     )
 
 
-def _knob(settings: PipelineSettings, knob: str) -> str | bool:
+def _descriptions(run: Run) -> dict[str, str]:
+    """What each column means; for a user's own pipeline one column per call site that any candidate turns."""
+    if run.pipeline is None:
+        return _KNOBS
+    turned = {site for candidate in run.candidates for site, _ in candidate.settings.overrides or ()}
+    return {short_site(site.id): site.id for site in run.pipeline.sites if site.id in turned}
+
+
+def _knobs(run: Run, settings: PipelineSettings) -> dict[str, str | bool]:
+    """The value in each column."""
+    if run.pipeline is None:
+        return {knob: _text(getattr(settings, knob)) for knob in _KNOBS}
+    overrides = dict(settings.overrides or ())
+    written = {site.id: site.value for site in run.pipeline.sites}
+    # Always text: a column has one type, and the values of one site may be a number, a word and a truth.
+    return {short: str(_text(overrides.get(site, written[site]))) for short, site in _descriptions(run).items()}
+
+
+def _text(value: object) -> str | bool:
     """A column has one type, and most knobs have words among their numbers."""
-    value = getattr(settings, knob)
     if isinstance(value, bool):
         return value
     return "none" if value is None else str(value)

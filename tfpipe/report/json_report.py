@@ -10,13 +10,15 @@ import msgspec
 
 from tfpipe.records import Candidate, Recommendation, Run
 from tfpipe.report.code import pipeline_code
+from tfpipe.report.patch import describe_change
 from tfpipe.report.phrases import generated_notice
+from tfpipe.report.user_pipeline import changes_of, pipeline_patch
 
 VERSION = 1
 
 
 def recommendation_json(run: Run, recommendation: Recommendation) -> str:
-    """``tfpipe-recommendation``: the settings, gains, ties, numbers behind them and the code to paste."""
+    """``tfpipe-recommendation``: the settings, gains, ties, numbers behind them and what to write."""
     chosen = run.candidate(recommendation.candidate)
     fields = msgspec.to_builtins(recommendation)
     return _document(
@@ -31,9 +33,37 @@ def recommendation_json(run: Run, recommendation: Recommendation) -> str:
             "step_s": chosen.step_s,
             "input_fraction": chosen.input_fraction,
             "warnings": run.warnings,
-            "code": pipeline_code(run, chosen.settings),
+            **_what_to_write(run, chosen),
         },
     )
+
+
+def _what_to_write(run: Run, chosen: Candidate) -> dict[str, object]:
+    """``code`` for a built-in data set; ``changes``, ``patch`` and ``findings`` for a user's own pipeline."""
+    if run.pipeline is None:
+        return {"code": pipeline_code(run, chosen.settings)}
+    patch = pipeline_patch(run, chosen.settings)
+    changes = [
+        {
+            "site": change.site.id,
+            "file": change.site.file or None,
+            "line": change.site.line,
+            "method": change.site.method,
+            "argument": change.site.argument,
+            "written": change.site.value if change.site.written else None,
+            "value": change.value,
+            "text": describe_change(change),
+        }
+        for change in changes_of(run.pipeline, chosen.settings)
+    ]
+    return {
+        "changes": changes,
+        "root": run.pipeline.root,
+        "patch": patch.diff,
+        "by_hand": patch.by_hand,
+        "findings": run.pipeline.findings,
+        "reorders": run.pipeline.reorders,
+    }
 
 
 def candidate_json(run: Run, candidate: Candidate) -> str:

@@ -23,6 +23,7 @@ from tfpipe.report.phrases import (
     verdict_sentence,
     verdict_words,
 )
+from tfpipe.report.user_pipeline import change_lines, finding_rows
 from tfpipe.units import format_bytes, format_milliseconds, format_percent
 
 _CANDIDATE_HEADS = (
@@ -44,12 +45,13 @@ def recommendation_markdown(run: Run, recommendation: Recommendation) -> str:
             f"## {recommendation_heading(recommendation, chosen)}",
             _list([("data", data_line(run)), ("step", step_line(run))]),
             recommendation.summary,
-            _table(("knob", "value"), [("id", f"`{chosen.id}`"), *settings_rows(chosen.settings)]),
+            _settings(run, chosen),
             _list(rows),
             f"**Why.** {recommendation.why}",
             *(f"Note: {note}" for note in recommendation.notes),
+            _list(finding_rows(run)),
             _warnings(run),
-            f"```python\n{pipeline_code(run, chosen.settings)}```",
+            f"```python\n{pipeline_code(run, chosen.settings)}```" if run.pipeline is None else "",
         ]
     )
 
@@ -76,7 +78,24 @@ def candidates_markdown(run: Run) -> str:
                 if candidate.error
             ),
             verdict_sentence(run),
+            _list(finding_rows(run)),
             _warnings(run),
+        ]
+    )
+
+
+def run_markdown(run: Run) -> str:
+    """Every candidate, and the recommendation below: what a notebook shows of a run."""
+    recommendation = run.recommendation
+    if recommendation is None:
+        return candidates_markdown(run)
+    chosen = run.candidate(recommendation.candidate)
+    return _join(
+        [
+            candidates_markdown(run),
+            f"**{recommendation_heading(recommendation, chosen)}.** {recommendation.summary}",
+            _settings(run, chosen),
+            _list((f"against {gain.label}", gain_words(gain)) for gain in recommendation.gains),
         ]
     )
 
@@ -87,13 +106,20 @@ def candidate_markdown(run: Run, candidate: Candidate, directory: Path) -> str:
         [
             _notice(run),
             f"## {title(candidate)}",
-            _table(("knob", "value"), [("id", f"`{candidate.id}`"), *settings_rows(candidate.settings)]),
+            _settings(run, candidate),
             _list(result_rows(candidate)),
             _table(NODE_HEADS, [node_cells(node) for node in candidate.executed]),
             _table(BLOCK_HEADS, [block_cells(block) for block in candidate.blocks]),
             _list(trace_rows(candidate, directory)),
         ]
     )
+
+
+def _settings(run: Run, candidate: Candidate) -> str:
+    """The knobs in a table; of a user's own pipeline the lines to change, as code."""
+    if run.pipeline is None:
+        return _table(("knob", "value"), [("id", f"`{candidate.id}`"), *settings_rows(run, candidate.settings)])
+    return "```text\n" + "\n".join(change_lines(run, candidate.settings)) + "\n```"
 
 
 def _candidate_cells(candidate: Candidate) -> tuple[str, ...]:

@@ -46,10 +46,10 @@ def describe_change(change: Change) -> str:
     if site.axis in REMOVABLE_AXES and not value and value != "":
         return f"{describe_site(site)} -> leave the stage out"
     if site.kind == "end":
-        where = f"behind {site.partner}" if site.partner else "at the end"
         if site.method == "prefetch":
-            return f"{where}: add .prefetch({plain_text(value)})"
-        return f"{where}: set options.{site.argument} = {plain_text(value)}"
+            behind = f"  behind {_method_of(site.partner)}" if site.partner else ""
+            return f"{site.where}{behind}: add .prefetch({plain_text(value)})"
+        return f"at the end: set options.{site.argument} = {plain_text(value)}"
     if site.kind == "order":
         return f"{site.where}  {site.method} before batch -> batch before {site.method}"
     return f"{describe_site(site)} -> {plain_text(value)}"
@@ -92,7 +92,7 @@ def make_patch(changes: Sequence[Change], sources: Mapping[str, str], root: Path
 
 def _why_not(change: Change, file: str, name: str | None) -> str:
     if not file:
-        return f"give with_options a tf.data.Options with {change.site.argument} set"
+        return "options = tf.data.Options(), set it there, and dataset.with_options(options) behind everything"
     return f"{file} is not below this directory" if name is None else f"{file} cannot be read"
 
 
@@ -101,7 +101,7 @@ class _ByHandError(Exception):
 
 
 def _instruction(change: Change, why: str) -> str:
-    return f"{describe_change(change)}  (by hand{': ' + why if why else ''})"
+    return f"{describe_change(change)}: {why}"
 
 
 def _without_disagreement(changes: Sequence[Change], by_hand: list[str]) -> list[Change]:
@@ -412,11 +412,14 @@ def _append(source: _Source, site: Site, value: OverrideValue) -> list[_Edit]:
         raise _ByHandError(f"set it on a tf.data.Options that you give to with_options: options.{site.argument}")
     if site.occurrences > 1:
         raise _ByHandError(f"add it to what the function returns: {site.where} runs {site.occurrences} times")
-    # The id of a stage is file:line:method, with :2 and so on behind it for a repeated call.
-    behind = next(part for part in reversed((site.partner or "").split(":")) if not part.isdigit())
-    call = _find_call(source, replace(site, method=behind))
+    call = _find_call(source, replace(site, method=_method_of(site.partner or "")))
     _check_returned(source, call)
     return [_Edit(source.end(call), source.end(call), f".prefetch({source.written(value)})")]
+
+
+def _method_of(stage: str) -> str:
+    """``batch`` of ``data.py:9:batch``, with ``:2`` and so on behind it for a repeated call."""
+    return next(part for part in reversed(stage.split(":")) if not part.isdigit())
 
 
 def _check_returned(source: _Source, call: ast.Call) -> None:

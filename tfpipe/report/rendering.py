@@ -24,6 +24,8 @@ def render(renderable: RenderableType, *, width: int, color: bool) -> str:
         file=file,
         width=max(width, MIN_WIDTH),
         force_terminal=color,
+        # In a notebook Rich would display what is only wanted as text.
+        force_jupyter=False,
         color_system="standard" if color else None,
         no_color=not color,
         highlight=False,

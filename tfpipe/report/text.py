@@ -23,7 +23,7 @@ from tfpipe.report.phrases import (
 )
 from tfpipe.report.rendering import columns, pairs, paragraph
 from tfpipe.report.table import candidate_table
-from tfpipe.report.user_pipeline import apply_command, change_lines, finding_rows
+from tfpipe.report.user_pipeline import apply_command, change_lines, finding_rows, pipeline_patch
 
 
 def profile_report(run: Run, directory: Path, *, width: int, color: bool) -> str:
@@ -115,8 +115,11 @@ def _what_to_write(run: Run, recommendation: Recommendation, directory: Path, *,
         return paragraph("Code to paste", width=width, color=color, style="bold") + "\n" + code
     if not recommendation.change:
         return ""
-    heading = paragraph("To change it", width=width, color=color, style="bold")
-    return heading + f"  {apply_command(run, directory)}\n"
+    patch = pipeline_patch(run, chosen.settings)
+    # A command is never wrapped: it is there to be pasted.
+    command = f"  {apply_command(run, directory)}\n" if patch.diff else ""
+    by_hand = pairs([("by hand", text) for text in patch.by_hand], width=width, color=color, indent=2)
+    return paragraph("To change it", width=width, color=color, style="bold") + command + by_hand
 
 
 def _shuffle_table(run: Run, *, width: int, color: bool) -> str:

@@ -85,23 +85,22 @@ def _turn(pipeline: Pipeline, knob: str, value: Any, flag: str) -> Overrides:
 
 def _worth_trying(pipeline: Pipeline, cores: int) -> list[tuple[str, Overrides]]:
     auto = _parallel(pipeline, "auto")
-    prefetch_auto: Overrides = {site.id: "auto" for site in _last_prefetch(pipeline)}
+    prefetch = _prefetch(pipeline, 2)
+    and_prefetch = ", prefetch 2" if prefetch else ""
+    prefetch_auto = _prefetch(pipeline, "auto")
     batch_first = _batch_first(pipeline)
     wide = _wide_interleave(pipeline)
     latency: Overrides = {**_parallel(pipeline, LATENCY_CALLS), **wide, POOL: LATENCY_CALLS}
     proposals: list[tuple[str, Overrides]] = [
-        ("prefetch 2 at the end", {site.id: 2 for site in _last_prefetch(pipeline)}),
+        ("prefetch 2 at the end", prefetch),
         ("all AUTOTUNE", {**auto, **prefetch_auto}),
-        (f"{cores} calls in parallel, prefetch 2", {**_parallel(pipeline, cores), **_prefetch(pipeline, 2)}),
-        (
-            f"{LATENCY_CALLS} calls in flight on {LATENCY_CALLS} threads, prefetch 2",
-            {**latency, **_prefetch(pipeline, 2)},
-        ),
+        (f"{cores} calls in parallel{and_prefetch}", {**_parallel(pipeline, cores), **prefetch}),
+        (f"{LATENCY_CALLS} calls in flight on {LATENCY_CALLS} threads{and_prefetch}", {**latency, **prefetch}),
     ]
     if wide:
         proposals.append(("wide interleave, AUTOTUNE", {**auto, **wide, **prefetch_auto}))
     if batch_first:
-        proposals.append(("batch before map, prefetch 2", {**batch_first, **_prefetch(pipeline, 2)}))
+        proposals.append((f"batch before map{and_prefetch}", {**batch_first, **prefetch}))
         proposals.append(("batch before map, AUTOTUNE", {**auto, **batch_first, **prefetch_auto}))
     if any(site.axis == "rewrites" and site.written and site.value is False for site in pipeline.sites):
         proposals.append(("TensorFlow's rewrites back on", {REWRITES: True}))
@@ -140,8 +139,12 @@ def _wide_interleave(pipeline: Pipeline) -> Overrides:
 
 def _prefetch(pipeline: Pipeline, depth: OverrideValue) -> Overrides:
     """``depth`` at the end unless the user has that much there already."""
-    sites = _last_prefetch(pipeline)
-    return {site.id: depth for site in sites if not (site.written and site.value in (depth, "auto"))}
+
+    def enough(site: Site) -> bool:
+        deep = isinstance(site.value, int) and isinstance(depth, int) and site.value >= depth
+        return site.written and (site.value == "auto" or deep)
+
+    return {site.id: depth for site in _last_prefetch(pipeline) if not enough(site)}
 
 
 def _last_prefetch(pipeline: Pipeline) -> list[Site]:

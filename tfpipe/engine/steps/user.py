@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfpipe.engine.frames import home_of, user_code_error
 from tfpipe.engine.load_user import load_function
-from tfpipe.errors import TfpipeError, UsageError
+from tfpipe.errors import TfpipeError, UsageError, UserCodeError
 
 
 def open_user_step(reference: str, spec: Any, batch: Any) -> UserStep:
@@ -42,7 +42,7 @@ def _wrap(reference: str, made: Any, spec: Any, batch: Any) -> UserStep:
     if isinstance(made, keras.Model):
         if not made.compiled:
             raise UsageError(f"{reference} returned a model that is not compiled.", "Call model.compile(...) in it.")
-        return UserStep(reference, *_keras_step(made), spec, batch)
+        return UserStep(reference, *_keras_step(made), spec, batch, model=made)
     if callable(made):
         is_function = hasattr(made, "experimental_get_tracing_count")
         function = made if is_function else tf.function(made)
@@ -54,35 +54,49 @@ def _wrap(reference: str, made: Any, spec: Any, batch: Any) -> UserStep:
     )
 
 
-def _keras_step(model: Any) -> tuple[Callable[..., Any], str, int]:
-    """The model's own ``train_step`` as one graph, as ``fit`` would run it."""
+def _keras_step(model: Any) -> tuple[Callable[..., Any], str, int | None]:
+    """The model's own ``train_step`` as ``fit`` runs it: one graph, by XLA or eagerly where it was compiled so."""
 
     def train_step(batch: Any) -> Any:
         return model.train_step(batch)
 
-    parameters = int(sum(v.shape.num_elements() or 0 for v in model.trainable_variables))
-    return tf.function(train_step, reduce_retracing=True), f"the train_step of {model.name}, a Keras model", parameters
+    parameters = sum(v.shape.num_elements() or 0 for v in model.trainable_variables)
+    what = f"the train_step of {model.name}, a Keras model"
+    if model.run_eagerly:
+        return train_step, f"{what} that runs eagerly", parameters or None
+    function = tf.function(train_step, autograph=False, reduce_retracing=True, jit_compile=model.jit_compile)
+    return function, what, parameters or None
 
 
 class UserStep:
     """A user's function of one batch, called as they would call it."""
 
     def __init__(
-        self, reference: str, function: Callable[..., Any], what: str, parameters: int | None, spec: Any, batch: Any
+        self,
+        reference: str,
+        function: Callable[..., Any],
+        what: str,
+        parameters: int | None,
+        spec: Any,
+        batch: Any,
+        *,
+        model: Any = None,
     ) -> None:
         self._function = function
-        self._spread = _takes_components(function, batch)
+        self._spread = model is None and _takes_components(function, batch)
         self.parameters = parameters
         self.description = f"{reference}: {what}"
         self.synchronous = not tf.config.list_physical_devices("GPU") and not tf.config.list_physical_devices("TPU")
-        error: Exception
+        error: UserCodeError
         try:
             self.finish(self(batch))
         except Exception as raised:
-            error = _misfit(reference, raised, function, spec)
+            error = user_code_error(f"{reference}'s step, on the first batch,", raised, home=home_of(function))
         else:
             return
-        raise error
+        wanted = _keras_inputs(model, spec) if model is not None else _signature(function, spread=self._spread)
+        # Outside the handler: an error that kept the user's traceback would keep their objects alive.
+        raise misfit(reference, spec, wanted, error)
 
     def __call__(self, batch: Any) -> Any:
         return self._function(*batch) if self._spread else self._function(batch)
@@ -112,22 +126,73 @@ def _takes_components(function: Callable[..., Any], batch: Any) -> bool:
     return len(required) > 1 and len(positional) >= len(batch) >= len(required)
 
 
-def _misfit(reference: str, raised: Exception, function: Callable[..., Any], spec: Any) -> Exception:
-    """What to say of a step that did not take the first batch: both specs side by side where the step has one."""
-    error = user_code_error(f"{reference}'s step, on the first batch,", raised, home=home_of(function))
+def _signature(function: Callable[..., Any], *, spread: bool) -> Any:
+    """What an ``input_signature`` asks for, in the form of a batch; None without one."""
     signature = getattr(function, "input_signature", None)
     if signature is None:
-        return error
-    given = tf.nest.flatten(spec)
-    wanted = tf.nest.flatten(signature)
-    lines = ["The elements of the pipeline do not fit the step's input_signature:"]
-    for index in range(max(len(given), len(wanted))):
-        left = repr(given[index]) if index < len(given) else "(nothing)"
-        right = repr(wanted[index]) if index < len(wanted) else "(nothing)"
-        fits = index < len(given) and index < len(wanted) and wanted[index].is_compatible_with(given[index])
-        lines.append(f"{' ' if fits else '>'} {left}  |  {right}")
-    if all(line.startswith(" ") for line in lines[1:]):
-        return error
+        return None
+    return signature[0] if len(signature) == 1 and not spread else tuple(signature)
+
+
+def _keras_inputs(model: Any, spec: Any) -> Any:
+    """``spec`` with the inputs that a functional or sequential model was made with in place of its first part."""
+    inputs = getattr(model, "inputs", None)
+    if not inputs:
+        return None
+    given = spec[0] if isinstance(spec, tuple) else spec
+    made = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs]
+    if isinstance(given, dict):
+        names = [tensor.name for tensor in inputs]
+        wanted: Any = dict(zip(names, made, strict=True))
+    else:
+        wanted = made[0] if len(made) == 1 else tuple(made)
+    return (wanted, *spec[1:]) if isinstance(spec, tuple) else wanted
+
+
+def misfit(reference: str, given: Any, wanted: Any, error: UserCodeError) -> TfpipeError:
+    """What to say of a step that did not take the first batch.
+
+    Both specs side by side where they differ, with the leaf that does marked; else the error with what was given.
+    """
+    have, want = _leaves(given), _leaves(wanted)
+    paths = list(dict.fromkeys([*have, *want]))
+    rows = [("element", "the pipeline gives", "the step takes", "")]
+    rows += [
+        (path, _text(have.get(path)), _text(want.get(path)), _mark(have.get(path), want.get(path))) for path in paths
+    ]
+    if wanted is None or not any(mark for *_, mark in rows):
+        listed = "\n".join(f"    {path}  {_text(leaf)}" for path, leaf in have.items())
+        # A tf.function does not keep the object whose method it is.
+        gone = "'NoneType' object has no attribute" in error.message
+        hint = "If the step is a method, keep its object: return lambda batch: model.train(batch)." if gone else None
+        return TfpipeError(f"{error.message}\n  The pipeline gives:\n{listed}", hint or "Run the step on one batch.")
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = [
+        "    " + "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]).rstrip()
+        for row in rows
+    ]
     return TfpipeError(
-        "\n".join(lines), "Left is what the pipeline gives, right what the step takes; > marks what differs."
+        f"The elements of the pipeline do not fit the step of {reference}:\n" + "\n".join(lines),
+        "Change the map or the batch that makes them, or what the step takes.",
     )
+
+
+def _leaves(spec: Any) -> dict[str, Any]:
+    """Specs by where they are in a batch: ``[0]['image']``; ``(all)`` for a batch that is one tensor."""
+    if spec is None:
+        return {}
+    found = keras.tree.flatten_with_path(spec)
+    return {"".join(f"[{key!r}]" for key in path) or "(all)": leaf for path, leaf in found}
+
+
+def _text(leaf: Any) -> str:
+    if leaf is None:
+        return "nothing"
+    kind = "" if isinstance(leaf, tf.TensorSpec) else type(leaf).__name__.removesuffix("TensorSpec").lower() + " "
+    return f"{kind}{leaf.dtype.name} {leaf.shape}"
+
+
+def _mark(have: Any, want: Any) -> str:
+    if have is None or want is None:
+        return "<- differs"
+    return "" if want.is_compatible_with(have) else "<- differs"

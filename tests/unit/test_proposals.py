@@ -1,0 +1,78 @@
+"""What is tried on a user's own pipeline: theirs first, then what its call sites allow and is not there already."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.unit.test_report_user_pipeline import make_site
+from tfpipe.errors import UsageError
+from tfpipe.records import Pipeline
+from tfpipe.runner.proposals import CURRENT, POOL, propose_candidates
+from tfpipe.sites import END_PREFETCH, Reorder, Site
+
+CALLS = make_site("d.py:1:map(num_parallel_calls)", "d.py")
+ORDER = replace(CALLS, id="d.py:1:map(order)", stage="d.py:1:map", kind="order", axis="order", partner="d.py:2:batch")
+NO_PREFETCH = make_site(END_PREFETCH, "d.py", kind="end", method="prefetch", axis="prefetch_depth", value=0)
+
+
+def last_prefetch(value: Any) -> Site:
+    return make_site("d.py:3:prefetch(buffer_size)", "d.py", axis="prefetch_depth", value=value, written=True)
+
+
+def pipeline(*sites: Site, verdict: Any = None) -> Pipeline:
+    reorders = ()
+    if verdict is not None:
+        reorders = (
+            Reorder(map_stage="d.py:1:map", batch_stage="d.py:2:batch", verdict=verdict, reason=None, text="text"),
+        )
+    return Pipeline(
+        reference="d.py:make", arguments=(), root="/", sites=sites, stages=(), findings=(),
+        reorders=reorders, build_s=0.1,
+    )  # fmt: skip
+
+
+def proposed(*sites: Site, verdict: Any = None, **knobs: str) -> dict[str, dict[str, Any]]:
+    found = propose_candidates(pipeline(*sites, verdict=verdict), knobs, cores=2, yes=False)
+    assert found[0] == CURRENT
+    return {named.name: dict(named.settings.overrides or ()) for named in found[1:]}
+
+
+def test_nothing_that_is_there_already_is_proposed() -> None:
+    assert proposed(last_prefetch("auto")) == {"16 calls in flight on 16 threads": {POOL: 16}}
+    assert list(proposed(CALLS, last_prefetch(2))) == [
+        "all AUTOTUNE", "2 calls in parallel", "16 calls in flight on 16 threads",
+    ]  # fmt: skip
+    written = replace(CALLS, value=2, written=True)
+    assert "2 calls in parallel" not in proposed(written, last_prefetch(2))
+
+
+def test_a_missing_prefetch_is_part_of_what_is_tried() -> None:
+    found = proposed(CALLS, NO_PREFETCH)
+    assert found["prefetch 2 at the end"] == {END_PREFETCH: 2}
+    assert found["2 calls in parallel, prefetch 2"] == {END_PREFETCH: 2, CALLS.id: 2}
+    assert found["all AUTOTUNE"] == {END_PREFETCH: "auto", CALLS.id: "auto"}
+
+
+@pytest.mark.parametrize(("verdict", "offered"), [("equal", True), ("different", False), ("refused", False)])
+def test_batch_before_map_only_with_proof(verdict: str, offered: bool) -> None:
+    found = proposed(CALLS, ORDER, last_prefetch(2), verdict=verdict)
+    assert ("batch before map" in found) is offered
+    if offered:
+        assert found["batch before map"] == {ORDER.id: "batch-map"}
+
+
+def test_lists_turn_every_site_of_their_axis() -> None:
+    other = replace(CALLS, id="d.py:5:map(num_parallel_calls)", stage="d.py:5:map")
+    apart = replace(CALLS, id="d.py:9:map(num_parallel_calls)", stage="d.py:9:map", reaches_end=False)
+    found = propose_candidates(pipeline(CALLS, other, apart), {"map_parallelism": "2,auto"}, cores=2, yes=False)
+    assert [dict(named.settings.overrides or ()) for named in found[1:]] == [
+        {CALLS.id: value, other.id: value} for value in (2, "auto")
+    ]
+
+
+def test_a_knob_without_a_site_is_refused() -> None:
+    with pytest.raises(UsageError, match="--shuffle-buffer: the pipeline has no such stage"):
+        proposed(CALLS, shuffle_buffer="100")
