@@ -150,6 +150,11 @@ class Candidate:
     trace: TraceRecord | None = None
     profiler_overhead_fraction: float | None = None
 
+    @property
+    def label(self) -> str:
+        """What to call it in a sentence: the id, or, of a user's own pipeline, whose ids list call sites, the name."""
+        return f'"{self.name}"' if self.settings.overrides is not None and self.name else self.id
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:

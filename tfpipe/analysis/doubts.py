@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterator
 
 from tfpipe.analysis.statistics import paired_ratio
-from tfpipe.records import Run, Warning
+from tfpipe.records import Candidate, Run, Warning
 from tfpipe.units import format_percent, format_rate, format_seconds
 
 # Below this many counted steps an interval rests on too little to mean what it says.
@@ -35,7 +35,7 @@ def _generated_data(run: Run) -> Iterator[Warning]:
 
 
 def _few_steps(run: Run) -> Iterator[Warning]:
-    few = [c.id for c in run.candidates if c.step_s and _counted_steps(run, c.id) < FEW_STEPS]
+    few = [c.label for c in run.candidates if c.step_s and _counted_steps(c) < FEW_STEPS]
     if few:
         yield Warning(
             code="few-steps",
@@ -44,13 +44,13 @@ def _few_steps(run: Run) -> Iterator[Warning]:
         )
 
 
-def _counted_steps(run: Run, candidate_id: str) -> int:
-    return sum(b.steps for b in run.candidate(candidate_id).blocks if b.kind == "step" and not b.retraced)
+def _counted_steps(candidate: Candidate) -> int:
+    return sum(b.steps for b in candidate.blocks if b.kind == "step" and not b.retraced)
 
 
 def _noisy(run: Run) -> Iterator[Warning]:
     widths = {
-        c.id: (c.examples_per_s.high - c.examples_per_s.low) / 2 / c.examples_per_s.value
+        c.label: (c.examples_per_s.high - c.examples_per_s.low) / 2 / c.examples_per_s.value
         for c in run.candidates
         if c.examples_per_s
     }
@@ -83,14 +83,14 @@ def _above_floor(run: Run) -> Iterator[Warning]:
         if c.step_s is not None and c.step_s.high < floor.low:
             yield Warning(
                 code="below-floor",
-                text=f"{c.id} took {format_seconds(c.step_s.value)} per step, less than compute alone "
+                text=f"{c.label} took {format_seconds(c.step_s.value)} per step, less than compute alone "
                 f"({format_seconds(floor.value)}): the machine changed speed. Repeat the run on a quiet machine.",
             )
             return
 
 
 def _disturbed(run: Run) -> Iterator[Warning]:
-    disturbed = [c.id for c in run.candidates if c.trace is not None and c.trace.disturbed]
+    disturbed = [c.label for c in run.candidates if c.trace is not None and c.trace.disturbed]
     if disturbed:
         yield Warning(
             code="disturbed",
@@ -100,7 +100,7 @@ def _disturbed(run: Run) -> Iterator[Warning]:
 
 
 def _uncertain(run: Run) -> Iterator[Warning]:
-    uncertain = [c.id for c in run.candidates if c.verdict is not None and c.verdict.bound == "uncertain"]
+    uncertain = [c.label for c in run.candidates if c.verdict is not None and c.verdict.bound == "uncertain"]
     if uncertain:
         yield Warning(
             code="uncertain",
@@ -146,7 +146,7 @@ def _pauses(run: Run) -> Iterator[Warning]:
         usual = statistics.median(steps)
         long = [s for s in steps if s > PAUSE * usual]
         if long and len(long) <= max(1, RARE * len(steps)) and sum(long) > NOTICEABLE * sum(steps):
-            paused[c.id] = max(long)
+            paused[c.label] = max(long)
     if paused:
         worst = max(paused, key=lambda name: paused[name])
         yield Warning(
@@ -167,7 +167,7 @@ def _unsettled(run: Run) -> Iterator[Warning]:
         change = paired_ratio(second, first)
         drifts = change is not None and (change.low > 1 + UNSETTLED or change.high < 1 - UNSETTLED)
         if drifts or c.autotune_moving:
-            moving.append(c.id)
+            moving.append(c.label)
     if moving:
         yield Warning(
             code="unsettled",
@@ -182,7 +182,7 @@ def _capacity_below_rate(run: Run) -> Iterator[Warning]:
         if c.capacity_examples_per_s and c.examples_per_s and c.examples_per_s.low > 1.1 * c.capacity_examples_per_s:
             yield Warning(
                 code="capacity",
-                text=f"{c.id} delivered {format_rate(c.examples_per_s.value)} examples/s to the step but only "
+                text=f"{c.label} delivered {format_rate(c.examples_per_s.value)} examples/s to the step but only "
                 f"{format_rate(c.capacity_examples_per_s)} alone: the machine changed speed. Repeat the run.",
             )
             return

@@ -130,19 +130,14 @@ def _summary(chosen: Candidate, baseline: Candidate, change: bool, gains: Sequen
     if not change and chosen.verdict is not None and chosen.verdict.bound in ("input-moderate", "input-high"):
         assert chosen.input_fraction is not None
         return (
-            f"No setting that was measured helps: {_called(chosen)} is as fast as any, and still waits for input "
+            f"No setting that was measured helps: {chosen.label} is as fast as any, and still waits for input "
             f"{format_percent(chosen.input_fraction.value)} of each step. What its stages do has to become cheaper."
         )
     if not change:
-        return f"No change worth making: {_called(chosen)} is as fast as anything measured."
+        return f"No change worth making: {chosen.label} is as fast as anything measured."
     over = next((gain for gain in gains if gain.over == baseline.id), None)
     times = "" if over is None else f": {over.ratio.value:.2f} times as fast as {over.label}"
-    return f"Use {_called(chosen)}{times}."
-
-
-def _called(candidate: Candidate) -> str:
-    """The id, which says it all; of a user's own pipeline the name, where the id is a list of call sites."""
-    return f'"{candidate.name}"' if candidate.settings.overrides is not None and candidate.name else candidate.id
+    return f"Use {chosen.label}{times}."
 
 
 def _why(
@@ -157,12 +152,12 @@ def _why(
     sentences = []
     if baseline is not chosen and baseline.step_s and baseline.input_wait_s is not None and baseline.input_fraction:
         sentences.append(
-            f"{_called(baseline)} takes {format_seconds(baseline.step_s.value)} per step and waits for its batch "
+            f"{baseline.label} takes {format_seconds(baseline.step_s.value)} per step and waits for its batch "
             f"{format_percent(baseline.input_fraction.value)} of that time."
         )
     if chosen.step_s is not None and chosen.input_fraction is not None and chosen.floor_s is not None:
         sentences.append(
-            f"{_called(chosen)} takes {format_seconds(chosen.step_s.value)} and waits "
+            f"{chosen.label} takes {format_seconds(chosen.step_s.value)} and waits "
             f"{format_percent(chosen.input_fraction.value)}; compute alone takes {format_seconds(chosen.floor_s)}."
         )
     if headspace is not None:
@@ -180,7 +175,7 @@ def _why(
             f"{format_rate(needed)}, {comparison}."
         )
     if ties:
-        among = "" if chosen is leader else f", {_called(leader)} (measured fastest) among them"
+        among = "" if chosen is leader else f", {leader.label} (measured fastest) among them"
         sentences.append(
             f"{len(ties)} other candidate{'s' if len(ties) > 1 else ''} cannot be told apart from it{among}; it is "
             "the one that costs least memory, then threads, then change."
