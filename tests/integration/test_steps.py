@@ -75,5 +75,5 @@ def test_an_unknown_step_is_refused(spec):
     from tfpipe.engine.steps import open_step
     from tfpipe.errors import UsageError
 
-    with pytest.raises(UsageError, match="no step 'resnet19'"):
+    with pytest.raises(UsageError, match="'resnet19' names no function"):
         open_step("resnet19", spec=spec, batch=None, width=1, classes=1, seed=0)

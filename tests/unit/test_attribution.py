@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +51,19 @@ def test_an_empty_fetch_is_no_wait_and_no_contention():
     split = attribute([block(step_s=0.5625, fetch_s=0.0625)], floor_of(0.5, fetch_s=0.0625))
     assert split.input_fraction.value == 0.0
     assert split.contention_fraction.value == 0.0
+
+
+def test_a_pause_of_the_machine_in_the_fetch_floor_hides_no_waiting():
+    quiet = block("fetch-floor", step_s=0.5, fetch_s=0.0625)
+    paused = dataclasses.replace(quiet, fetch_s=(0.0625,) * 7 + (8.0,))
+    floor = estimate_floor([block("floor", step_s=0.375)], [quiet, paused])
+    assert floor.fetch_s.value == 0.0625
+    assert attribute([block(step_s=0.5, fetch_s=0.125)], floor).input_fraction.value == 0.125
+
+
+def test_a_floor_without_an_empty_fetch_is_refused():
+    with pytest.raises(ValueError, match="at least one block"):
+        estimate_floor([block("floor", step_s=0.5)], [])
 
 
 def test_how_well_an_empty_fetch_stands_for_another_is_part_of_the_interval():

@@ -104,8 +104,31 @@ def test_an_asynchronous_device_is_waited_for_at_the_ends_only():
     clock = Clock()
     step = FakeStep(clock, 0.125, synchronous=False, finish_s=2.0)
     block = run(step, clock, length(steps=4, warmup_steps=2))
-    assert step.finished_at == [2, 6]
+    assert step.finished_at == [1, 2, 6]
     assert block.elapsed_s == sum(block.step_s) == 4 * 0.375 + 2.0
+
+
+def test_steps_are_not_dispatched_without_end_to_a_device_that_is_slower():
+    """Dispatching takes no time at all on this clock: only what finishing takes tells how long a step is."""
+    clock = Clock()
+
+    class Queueing(FakeStep):
+        queued = 0
+
+        def __call__(self, batch: object) -> None:
+            super().__call__(batch)
+            self.queued += 1
+            assert self.queued < 100
+
+        def finish(self, result: object) -> None:
+            self.finished_at.append(self.calls)
+            self.clock.now += 0.5 * self.queued
+            self.queued = 0
+
+    step = Queueing(clock, 0.0, synchronous=False)
+    block = run(step, clock, length(steps=2, seconds=8.0, warmup_steps=2, warmup_s=3.0), fetch_s=0.0)
+    assert step.finished_at == [1, 2, 4, 8, 24]
+    assert (block.warmup_steps, block.steps, block.elapsed_s) == (8, 16, 8.0)
 
 
 def test_the_floor_fetches_nothing():

@@ -35,33 +35,31 @@ class Stretch:
 def stretches(blocks: Sequence[Block]) -> list[list[Stretch]]:
     """Each block as whole cycles, the last ones that fit; as single steps where there is no cycle.
 
-    A block shorter than a cycle is left out, unless all are.
+    A block shorter than a cycle has none, unless all are. Of a block on an asynchronous device only the sum means
+    anything: it is one stretch.
     """
+    if not all(block.synchronous for block in blocks):
+        return [[_stretch(block, 0, block.steps)] for block in blocks]
     cycle = _cycle_steps(blocks)
-    whole = [block for block in blocks if block.steps >= cycle]
-    if not whole:
-        whole, cycle = list(blocks), 1
+    if all(block.steps < cycle for block in blocks):
+        cycle = 1
     return [
-        [
-            Stretch(
-                steps=cycle,
-                step_s=math.fsum(block.step_s[begin : begin + cycle]),
-                fetch_s=math.fsum(block.fetch_s[begin : begin + cycle]),
-            )
-            for begin in range(block.steps % cycle, block.steps, cycle)
-        ]
-        for block in whole
+        [_stretch(block, begin, begin + cycle) for begin in range(block.steps % cycle, block.steps, cycle)]
+        if block.steps >= cycle
+        else []
+        for block in blocks
     ]
+
+
+def _stretch(block: Block, begin: int, end: int) -> Stretch:
+    return Stretch(
+        steps=end - begin, step_s=math.fsum(block.step_s[begin:end]), fetch_s=math.fsum(block.fetch_s[begin:end])
+    )
 
 
 def _cycle_steps(blocks: Sequence[Block]) -> int:
     """Steps from one stall to the next, 1 where there is no such rule."""
-    gaps = Counter(
-        later - earlier
-        for block in blocks
-        for earlier, later in itertools.pairwise(_stalls(block))
-        if block.synchronous
-    )
+    gaps = Counter(later - earlier for block in blocks for earlier, later in itertools.pairwise(_stalls(block)))
     if not gaps:
         return 1
     gap, count = gaps.most_common(1)[0]

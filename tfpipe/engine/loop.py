@@ -66,7 +66,9 @@ def drive(
     The first batch is timed by itself (it fills buffers) and handed to the first step. Warm-up and counted part
     each go on until both of ``length``'s minima are reached; where the batches come very unevenly, the counted part
     goes on for STRETCH times its seconds. A device that runs asynchronously is waited for
-    once before the counted part and once at its end, never in between: the last ``step_s`` holds that wait.
+    once before the counted part and once at its end, never in between: the last ``step_s`` holds that wait. Steps
+    may be dispatched much faster than they run, so there the number of counted steps follows from what a step took
+    in the warm-up, during which the device is waited for after 1, 2, 4, 8 ... steps.
 
     Raises:
         EndOfDataError: the data set ended before the block did and there is no ``restart``, or an epoch has no
@@ -93,7 +95,7 @@ def drive(
     batch = _next(batches)
     first_batch_s = clock() - start
 
-    warmup_steps = 0
+    warmup_steps = finished_steps = 0
     result: Any = None
     start = clock()
     while warmup_steps < length.warmup_steps or clock() - start < length.warmup_s:
@@ -103,9 +105,17 @@ def drive(
             batch = next_epoch(warmup_steps)
         else:
             warmup_steps += 1
+            if not step.synchronous and warmup_steps >= 2 * finished_steps:
+                step.finish(result)
+                finished_steps = warmup_steps
     fetched_before = -1
+    steps = length.steps
     if warmup_steps and not step.synchronous:
-        step.finish(result)
+        if finished_steps < warmup_steps:
+            step.finish(result)
+        took_s = clock() - start
+        if took_s > 0:
+            steps = max(steps, math.ceil(length.seconds * warmup_steps / took_s))
 
     traces_before = step.traces
     cpu_before = cpu_clock()
@@ -127,8 +137,8 @@ def drive(
         step_s.append(now - previous)
         counted_s += now - previous
         previous = now
-        if len(step_s) >= length.steps and counted_s >= seconds:
-            if seconds >= STRETCH * length.seconds or not _uneven(fetch_s, counted_s):
+        if len(step_s) >= steps and (counted_s >= seconds or not step.synchronous):
+            if not step.synchronous or seconds >= STRETCH * length.seconds or not _uneven(fetch_s, counted_s):
                 break
             seconds = STRETCH * length.seconds
             previous = clock()
