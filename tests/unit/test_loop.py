@@ -180,6 +180,27 @@ def test_the_end_of_an_epoch_is_no_step_and_its_length_is_kept_apart():
     assert block.epoch_start_s == (4.0,) * 3
 
 
+def test_a_block_of_short_epochs_that_start_slowly_ends_in_time():
+    """4 s to start an epoch of two counted steps of 0.75 s: 20 s are over in the fourth epoch, with 6 steps counted."""
+    clock = Clock()
+
+    def epoch():
+        return itertools.islice(batches(clock, 0.25, first_s=4.0), 3)
+
+    block = drive(
+        epoch(),
+        FakeStep(clock, 0.5),
+        length(steps=2, seconds=20.0),
+        kind="step",
+        round=0,
+        restart=epoch,
+        clock=clock,
+        cpu_clock=clock,
+    )
+    assert sum(block.epoch_start_s) >= 12.0
+    assert block.steps <= 9
+
+
 def test_epochs_of_one_batch_cannot_be_measured():
     clock = Clock()
     with pytest.raises(EndOfDataError):

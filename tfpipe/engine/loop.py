@@ -122,7 +122,8 @@ def drive(
     # The batch in hand was fetched before the clock starts: the counted part ends with a fetch, so that it holds
     # exactly as many fetches as steps.
     previous = clock()
-    counted_s = 0.0
+    # Epoch starts included: they are not counted as steps, but a block must end all the same.
+    spent_s = 0.0
     seconds = length.seconds
     while True:
         result = step(batch)
@@ -131,14 +132,16 @@ def drive(
         now = clock()
         if batch is _END:
             batch = next_epoch(len(step_s))
-            previous = clock()
+            now = clock()
+            spent_s += now - previous
+            previous = now
             continue
         fetch_s.append(now - asked)
         step_s.append(now - previous)
-        counted_s += now - previous
+        spent_s += now - previous
         previous = now
-        if len(step_s) >= steps and (counted_s >= seconds or not step.synchronous):
-            if not step.synchronous or seconds >= STRETCH * length.seconds or not _uneven(fetch_s, counted_s):
+        if len(step_s) >= steps and (spent_s >= seconds or not step.synchronous):
+            if not step.synchronous or seconds >= STRETCH * length.seconds or not _uneven(fetch_s, spent_s):
                 break
             seconds = STRETCH * length.seconds
             previous = clock()

@@ -58,7 +58,7 @@ def assemble_run(entries: Sequence[Entry]) -> Run | None:
         data=prepared.data,
         step=dataclasses.replace(prepared.step, traces=_step_traces(entries) or prepared.step.traces),
         floor=Floor(
-            step_s=None if floor.step_s is None else floor.step_s.interval(low=0.0),
+            step_s=None if floor.step_s is None else _bound(floor.step_s.interval(low=0.0), candidates),
             fetch_s=floor.fetch_s.value,
             blocks=tuple(floors),
         ),
@@ -103,6 +103,12 @@ def _shuffling(run: Run, prepared: Prepared) -> tuple[ShuffleChoice, ...]:
         order="sorted",
         shared_bytes=shared_row_bytes(prepared.memory.row_bytes),
     )
+
+
+def _bound(floor_s: Interval, candidates: Sequence[Candidate]) -> Interval:
+    """The floor; no lower end of it lies above the fastest step that was seen, which contains it."""
+    fastest_s = min((c.step_s.value for c in candidates if c.step_s is not None), default=floor_s.low)
+    return dataclasses.replace(floor_s, low=min(floor_s.low, fastest_s))
 
 
 def _floor(blocks: Sequence[Block]) -> FloorEstimate | None:
