@@ -134,7 +134,7 @@ def _summary(chosen: Candidate, baseline: Candidate, change: bool, gains: Sequen
             f"{format_percent(chosen.input_fraction.value)} of each step. What its stages do has to become cheaper."
         )
     if not change:
-        return f"No change worth making: {chosen.label} is as fast as anything measured."
+        return f"No change worth making: nothing that was measured is surely faster than {chosen.label}."
     over = next((gain for gain in gains if gain.over == baseline.id), None)
     times = "" if over is None else f": {over.ratio.value:.2f} times as fast as {over.label}"
     return f"Use {chosen.label}{times}."
