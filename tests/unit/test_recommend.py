@@ -23,7 +23,8 @@ def test_ties_go_to_what_the_user_has(tmp_path):
     assert not run.recommendation.change
     assert run.recommendation.candidate == SERIAL
     assert set(run.recommendation.ties) == {ONE, TWO}
-    assert run.recommendation.summary == f"No change worth making: nothing that was measured is surely faster than {SERIAL}."
+    assert run.recommendation.summary.startswith("No change worth making")
+    assert run.recommendation.summary.endswith(f"surely faster than {SERIAL}.")
 
 
 def test_a_gain_too_small_to_be_worth_a_line_is_no_change(tmp_path):
