@@ -42,7 +42,7 @@ def run(tmp_path_factory):
 
 
 def test_it_ends_with_the_table_the_verdict_and_the_next_command(run):
-    folder, done = run
+    _, done = run
     lines = done.stdout.splitlines()
     assert lines[0].startswith("GENERATED DATA")
     assert max(map(len, lines)) <= 80
