@@ -24,7 +24,7 @@ CANDIDATES = """\
 
 - **data**: cifar100, 50,000 examples of uint8 32x32x3, int64, batch 32 (/data/cifar-100-python.tar.gz)
 - **step**: ResNet18, width 64, 11,220,132 parameters, on CPU (2 cores)
-- **floor**: 125 (122-128) ms per step: compute alone, no pipeline running, at most 256 examples/s
+- **floor**: 125 (122-128) ms per step: compute alone, no pipeline running, at most 256 (251-261) examples/s
 - **fetch floor**: 250 us per batch: fetching one that is ready, not counted as waiting
 
 | candidate | id | examples/s | step ms | compute ms | input wait ms | input % | contention ms | buffered | verdict |

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from tfpipe.analysis.statistics import paired_ratio
 from tfpipe.records import Candidate, Run, Warning
@@ -26,6 +26,10 @@ def find_doubts(run: Run) -> tuple[Warning, ...]:
     return tuple(warning for find in _ALL for warning in find(run))
 
 
+def _candidates(some: Collection[object]) -> str:
+    return f"{len(some)} candidate{'' if len(some) == 1 else 's'}"
+
+
 def _generated_data(run: Run) -> Iterator[Warning]:
     if run.data.generated:
         yield Warning(
@@ -39,7 +43,7 @@ def _few_steps(run: Run) -> Iterator[Warning]:
     if few:
         yield Warning(
             code="few-steps",
-            text=f"{len(few)} candidates have fewer than {FEW_STEPS} counted steps ({few[0]} ...). "
+            text=f"{_candidates(few)} with fewer than {FEW_STEPS} counted steps (such as {few[0]}). "
             "Raise --time-budget or --steps, or use a smaller --batch-size.",
         )
 
@@ -59,7 +63,7 @@ def _noisy(run: Run) -> Iterator[Warning]:
         worst = max(noisy, key=lambda name: noisy[name])
         yield Warning(
             code="noisy",
-            text=f"The throughput of {len(noisy)} candidates is known to no better than {format_percent(NOISY)} "
+            text=f"The throughput of {_candidates(noisy)} is known to no better than {format_percent(NOISY)} "
             f"(worst: {worst}, +-{format_percent(noisy[worst])}). Close other programs, or raise --time-budget.",
         )
 
@@ -94,8 +98,8 @@ def _disturbed(run: Run) -> Iterator[Warning]:
     if disturbed:
         yield Warning(
             code="disturbed",
-            text=f"Under the profiler {len(disturbed)} candidates waited for another share of the step than without it "
-            f"({disturbed[0]} ...). Trust the table's times, and read those traces for the order of events only.",
+            text=f"Under the profiler {_candidates(disturbed)} waited for another share of the step than without it "
+            f"(such as {disturbed[0]}). Trust the table's times, and read those traces for the order of events only.",
         )
 
 
@@ -104,8 +108,8 @@ def _uncertain(run: Run) -> Iterator[Warning]:
     if uncertain:
         yield Warning(
             code="uncertain",
-            text=f"{len(uncertain)} verdicts are uncertain ({uncertain[0]} ...): their intervals straddle a cut. "
-            "Raise --time-budget or --steps.",
+            text=f"The verdict on {_candidates(uncertain)} is uncertain (such as {uncertain[0]}): the interval straddles "
+            "a cut. Raise --time-budget or --steps.",
         )
 
 
@@ -151,7 +155,7 @@ def _pauses(run: Run) -> Iterator[Warning]:
         worst = max(paused, key=lambda name: paused[name])
         yield Warning(
             code="pauses",
-            text=f"{len(paused)} candidates had an isolated step many times longer than usual (worst: {worst}, "
+            text=f"{_candidates(paused)} had an isolated step many times longer than usual (worst: {worst}, "
             f"{format_seconds(paused[worst])}). It is kept in their means but does not choose the winner; repeat the "
             "run to see whether it is the machine's or the pipeline's.",
         )
@@ -171,7 +175,7 @@ def _unsettled(run: Run) -> Iterator[Warning]:
     if moving:
         yield Warning(
             code="unsettled",
-            text=f"{len(moving)} candidates had not settled when they were measured ({moving[0]} ...): AUTOTUNE was "
+            text=f"{_candidates(moving)} had not settled when measured (such as {moving[0]}): AUTOTUNE was "
             "still moving or buffers were still filling. Raise --time-budget or --steps for longer blocks.",
         )
 

@@ -117,8 +117,12 @@ def floor_line(run: Run) -> str:
     floor = run.floor.step_s
     if floor is None:
         return "none: no step, each pipeline is drained alone"
-    rate = "" if floor.value <= 0 else f", at most {format_rate(run.data.batch_size / floor.value)} examples/s"
-    return f"{milliseconds_with_interval(floor)} ms per step: compute alone, no pipeline running{rate}"
+    text = f"{milliseconds_with_interval(floor)} ms per step: compute alone, no pipeline running"
+    if floor.low <= 0:
+        return text
+    batch = run.data.batch_size
+    bound = Interval(value=batch / floor.value, low=batch / floor.high, high=batch / floor.low)
+    return f"{text}, at most {rate_with_interval(bound)} examples/s"
 
 
 def fetch_floor_line(run: Run) -> str:

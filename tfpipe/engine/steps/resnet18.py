@@ -68,7 +68,7 @@ class ResNet18Step:
         height, image_width, channels = images.shape[1:]
         self.model = resnet18((height, image_width, channels), width=width, classes=classes, seed=seed)
         self.parameters = int(sum(variable.shape.num_elements() for variable in self.model.trainable_variables))
-        self.description = f"ResNet18, width {width}, {self.parameters / 1e6:.1f} M parameters, one tf.function"
+        self.description = f"ResNet18, width {width}, one tf.function"
         # A CPU runs a tf.function to its end before the call returns; a GPU or TPU only receives it.
         self.synchronous = not tf.config.list_physical_devices("GPU") and not tf.config.list_physical_devices("TPU")
         optimizer = keras.optimizers.SGD(LEARNING_RATE, momentum=MOMENTUM)
