@@ -108,8 +108,8 @@ def _uncertain(run: Run) -> Iterator[Warning]:
     if uncertain:
         yield Warning(
             code="uncertain",
-            text=f"The verdict on {_candidates(uncertain)} is uncertain (such as {uncertain[0]}): the interval straddles "
-            "a cut. Raise --time-budget or --steps.",
+            text=f"The verdict on {_candidates(uncertain)} is uncertain (such as {uncertain[0]}): the interval "
+            "straddles a cut. Raise --time-budget or --steps.",
         )
 
 
