@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -24,6 +25,7 @@ JOURNAL_NAME = "journal.jsonl"
 TRACES_NAME = "traces"
 LOG_NAME = "worker.log"
 RUNS_DIRECTORY = Path("runs")
+_OWN_NAMES = {RUN_NAME, JOURNAL_NAME, TRACES_NAME, LOG_NAME}
 
 
 def run_to_json(run: Run) -> bytes:
@@ -142,11 +144,20 @@ def create_run_directory(directory: Path, *, force: bool) -> None:
         raise storage_error(directory, error) from None
 
 
+def discard_run_directory(directory: Path) -> None:
+    """Remove what a run wrote into ``directory``, and the directory if that was all."""
+    for name in _OWN_NAMES:
+        path = directory / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        directory.rmdir()
+
+
 def _clear_old_run(directory: Path, *, force: bool) -> None:
     if not directory.is_dir():
         raise UsageError(f"{directory} is a file, not a directory.", "Choose another --output.")
     present = {path.name for path in directory.iterdir()}
-    foreign = sorted(present - {RUN_NAME, JOURNAL_NAME, TRACES_NAME, LOG_NAME})
+    foreign = sorted(present - _OWN_NAMES)
     if foreign:
         raise UsageError(
             f"{directory} holds files that are not a run's ({', '.join(foreign[:3])}).",

@@ -78,6 +78,26 @@ def test_gains_are_against_serial_as_written_as_it_runs_and_autotune(tmp_path):
     assert gain.ratio.value == pytest.approx(129.5 / 65)
 
 
+def test_a_gain_against_what_stands_for_the_user_s_is_always_told(tmp_path):
+    """The first candidate of a grid without a serial one."""
+    run = profile(FakeMachine(fetch_s={ONE: 0.065, TWO: 0.0}), tmp_path, depths=(1, 2))
+    (gain,) = run.recommendation.gains
+    assert (gain.over, gain.label) == (ONE, ONE)
+    assert run.recommendation.summary == f"Use {TWO}: 2.00 times as fast as {ONE}."
+
+
+def test_something_much_faster_but_not_surely_is_not_settled(tmp_path):
+    ticks = iter(range(10**9))
+    machine = FakeMachine(
+        fetch_s={SERIAL: 0.03, ONE: 0.0, TWO: 0.0}, slowdown=lambda now: 1.0 + 3.0 * (next(ticks) // 5 % 4 == 0)
+    )
+    run = profile(machine, tmp_path, depths=(0, 1), steps=6)
+    assert not run.recommendation.change
+    assert run.recommendation.candidate == SERIAL
+    assert run.recommendation.ties == ()
+    assert run.recommendation.summary.startswith(f"Not settled: {ONE} was 1.")
+
+
 def test_headspace_and_how_fast_a_device_could_get(tmp_path):
     run = run_with(tmp_path, {SERIAL: 0.0, ONE: 0.0, TWO: 0.0})
     assert run.recommendation.headspace == pytest.approx(65 / 64)
@@ -91,7 +111,7 @@ def test_when_no_setting_helps_it_says_so_and_what_the_trace_found(tmp_path):
     machine = FakeMachine(fetch_s={SERIAL: 0.032, ONE: 0.032, TWO: 0.032})
     run = profile(machine, tmp_path, reading=reading)
     assert not run.recommendation.change
-    assert run.recommendation.summary.startswith("No setting that was measured helps")
+    assert run.recommendation.summary.startswith("No setting that was measured surely helps")
     assert "33 % of each step" in run.recommendation.summary
     assert "Map runs Python. Use TensorFlow's ops." in run.recommendation.notes
 

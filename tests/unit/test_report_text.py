@@ -89,8 +89,8 @@ memory                                  20.0 MiB in the pipeline's buffers
 headspace                               1.01: a perfect input pipeline would
                                         make the step at most 1.01 times as fast
 faster device                           a device up to 3.5 times as fast would
-                                        still be fed; beyond that, input becomes
-                                        the limit
+                                        still be fed, if its step leaves the
+                                        cores to the pipeline
 
 Why
 As written, 44 % of a step waits for input. Batching before the map takes its
@@ -158,8 +158,8 @@ memory                                  14.6 MiB in the pipeline's buffers
 headspace                               1.02: a perfect input pipeline would
                                         make the step at most 1.02 times as fast
 faster device                           a device up to 8.2 times as fast would
-                                        still be fed; beyond that, input becomes
-                                        the limit
+                                        still be fed, if its step leaves the
+                                        cores to the pipeline
 
 Why
 The slowest candidate waits 1.2 % of a step for input, the step itself takes 125

@@ -135,7 +135,8 @@ memory                          20.0 MiB in the pipeline's buffers
 headspace                       1.01: a perfect input pipeline would make the
                                 step at most 1.01 times as fast
 faster device                   a device up to 3.5 times as fast would still be
-                                fed; beyond that, input becomes the limit
+                                fed, if its step leaves the cores to the
+                                pipeline
 
 Why
 It waits less.

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 
-from tfpipe.analysis.ranking import WORTHWHILE, fastest, gain, is_tie, measured, rate
+from tfpipe.analysis.ranking import TIE_LIMIT, WORTHWHILE, fastest, gain, is_tie, measured, rate
 from tfpipe.errors import TfpipeError
-from tfpipe.records import Candidate, Gain, Recommendation, Run
+from tfpipe.records import Candidate, Gain, Interval, Recommendation, Run
 from tfpipe.settings import PipelineSettings
 from tfpipe.units import format_bytes, format_percent, format_rate, format_seconds
 
@@ -46,7 +46,8 @@ def recommend(run: Run, max_memory_bytes: int | None = None) -> Recommendation:
     # What one would write without thinking is kept unless something is surely faster; then the cheapest of the
     # fastest is taken.
     chosen = min(equal, key=lambda c: cost(c, baseline.settings)) if change else baseline
-    ties = [c for c in equal if c is not chosen]
+    unsettled = not change and _may_be_slower(baseline, over_baseline)
+    ties = [] if unsettled else [c for c in equal if c is not chosen]
     gains = _gains(run, chosen, compared)
     headspace = None
     if chosen.step_s is not None and chosen.floor_s:
@@ -55,7 +56,7 @@ def recommend(run: Run, max_memory_bytes: int | None = None) -> Recommendation:
     return Recommendation(
         candidate=chosen.id,
         change=change,
-        summary=_summary(chosen, baseline, change, gains),
+        summary=_unsettled(chosen, leader, over_baseline) if unsettled else _summary(chosen, baseline, change, gains),
         why=_why(chosen, leader, baseline, ties, headspace, speedup, run.data.batch_size),
         gains=tuple(gains),
         ties=tuple(c.id for c in sorted(ties, key=lambda c: -rate(c))),
@@ -87,7 +88,8 @@ def _baseline(run: Run, compared: Sequence[Candidate]) -> Candidate:
 
 
 def _gains(run: Run, chosen: Candidate, compared: Sequence[Candidate]) -> list[Gain]:
-    """Against the serial pipeline as written, the same as TensorFlow runs it, and all AUTOTUNE, where measured.
+    """Against the serial pipeline as written, the same as TensorFlow runs it, all AUTOTUNE, where measured, and what
+    stands for the user's.
 
     A user's own pipeline is compared with itself as it is.
     """
@@ -113,6 +115,9 @@ def _gains(run: Run, chosen: Candidate, compared: Sequence[Candidate]) -> list[G
         reference = next((c for c in compared if matches(c.settings)), None)
         if reference is not None and reference is not chosen:
             gains.append(Gain(over=reference.id, label=label, ratio=gain(chosen, reference)))
+    current = next((c for c in compared if c.id == run.current), None)
+    if current is not None and current is not chosen and current.id not in {known.over for known in gains}:
+        gains.insert(0, Gain(over=current.id, label=current.id, ratio=gain(chosen, current)))
     return gains
 
 
@@ -126,11 +131,26 @@ def _device_speedup(candidate: Candidate, batch_size: int) -> float | None:
     return candidate.capacity_examples_per_s * candidate.floor_s / batch_size
 
 
+def _may_be_slower(baseline: Candidate, over_baseline: Interval) -> bool:
+    """Whether something was faster by more than a tie allows, though not surely; where the step surely does not wait,
+    that can only be chance."""
+    waits = baseline.verdict is None or baseline.verdict.bound != "compute"
+    return waits and over_baseline.value >= TIE_LIMIT
+
+
+def _unsettled(chosen: Candidate, leader: Candidate, over_baseline: Interval) -> str:
+    return (
+        f"Not settled: {leader.label} was {over_baseline.value:.2f} times as fast as {chosen.label} "
+        f"({over_baseline.low:.2f}-{over_baseline.high:.2f}), which may be chance. Raise --time-budget; "
+        f"until then keep {chosen.label}."
+    )
+
+
 def _summary(chosen: Candidate, baseline: Candidate, change: bool, gains: Sequence[Gain]) -> str:
     if not change and chosen.verdict is not None and chosen.verdict.bound in ("input-moderate", "input-high"):
         assert chosen.input_fraction is not None
         return (
-            f"No setting that was measured helps: {chosen.label} is as fast as any, and still waits for input "
+            f"No setting that was measured surely helps: {chosen.label} waits for input "
             f"{format_percent(chosen.input_fraction.value)} of each step. What its stages do has to become cheaper."
         )
     if not change:

@@ -9,11 +9,14 @@ from tfpipe.records import Explanation
 from tfpipe.runner.reading import TraceReading
 
 TOP_OPS = 3
+# Findings about the step, which mean nothing where the step is tfpipe's own.
+OF_THE_STEP = frozenset({"host-python", "short-step"})
 
 
-def trace_reading() -> TraceReading:
-    """Counts and explains with ``tfpipe.trace``."""
-    return TraceReading(count_events=_count, explain=_explain)
+def trace_reading(step: str) -> TraceReading:
+    """Counts and explains with ``tfpipe.trace``; ``step`` is the run's. A simulated device idles on purpose."""
+    left_out = OF_THE_STEP if step.startswith(("simulated", "none")) else frozenset()
+    return TraceReading(count_events=_count, explain=lambda session: _explain(session, left_out))
 
 
 def _count(session: Path) -> int:
@@ -22,7 +25,7 @@ def _count(session: Path) -> int:
     return sum(count_events(path) for path in session.glob("*.xplane.pb"))
 
 
-def _explain(session: Path) -> Explanation | None:
+def _explain(session: Path, left_out: frozenset[str]) -> Explanation | None:
     """None for a trace that cannot be read: it is then there to be opened, and explains nothing."""
     from tfpipe.trace.analysis import analyze_trace
 
@@ -35,5 +38,7 @@ def _explain(session: Path) -> Explanation | None:
         bottleneck=None if bottleneck is None else bottleneck.stage,
         share=None if bottleneck is None else bottleneck.share,
         top_ops=tuple((op.operation, op.share) for op in analysis.top_ops[:TOP_OPS]),
-        findings=tuple(f"{finding.evidence} {finding.action}" for finding in analysis.findings),
+        findings=tuple(
+            f"{finding.evidence} {finding.action}" for finding in analysis.findings if finding.code not in left_out
+        ),
     )

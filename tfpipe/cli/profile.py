@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -47,7 +48,12 @@ if TYPE_CHECKING:
     "--candidates", "which", default="all", type=click.Choice(["all", "current"]), help="current: only the first."
 )
 @click.option("--yes", is_flag=True, help="Do not ask before a grid of hundreds of candidates.")
-@click.option("--time-budget", default="180s", metavar="TIME", help="Time for measuring; start-up comes on top.")
+@click.option(
+    "--time-budget",
+    default="180s",
+    metavar="TIME",
+    help="Time for measuring, but three rounds at least; start-up comes on top.",
+)
 @click.option(
     "--steps",
     type=click.IntRange(1),
@@ -96,6 +102,8 @@ def profile(*, output: str | None, force: bool, resume: str | None, as_json: boo
     from tfpipe.runner.process import WORKER_COMMAND, ProcessExecutor
     from tfpipe.units import parse_bytes, parse_seconds
 
+    # Whoever ends the process, by Ctrl-C or by a batch system, gets the table of what there is.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     limits, earlier = _limits(options)
     timeout_s = _parsed("--candidate-timeout", options.pop("candidate_timeout"), parse_seconds)
     max_memory = options.pop("max_memory")
@@ -118,13 +126,11 @@ def profile(*, output: str | None, force: bool, resume: str | None, as_json: boo
             display,
             candidate_timeout_s=timeout_s,
             max_memory_bytes=max_memory_bytes,
-            reading=trace_reading(),
+            reading=trace_reading(journal.started.workload.step),
         )
     run = outcome.run
     if run is None:
-        raise TfpipeError(
-            "Interrupted before anything was measured.", f"Go on with: tfpipe profile --resume {directory}"
-        )
+        raise TfpipeError("Interrupted before anything was measured.", "Start it again.")
     if limits is not None:
         run = replace(run, gate=check_gate(run, limits, earlier))
         write_run(directory, run)

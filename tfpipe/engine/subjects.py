@@ -205,9 +205,11 @@ def _examples(stages: Sequence[Stage], batches: int, batch_size: int) -> int | N
 
 
 def _element(spec: Any) -> str:
-    """Types and shapes of one batch, for people."""
+    """Types and shapes of one example of a batch, for people."""
     parts = [
-        f"{leaf.dtype.name} {leaf.shape}" if hasattr(leaf, "dtype") else type(leaf).__name__
+        f"{leaf.dtype.name} {leaf.shape[1:] if leaf.shape.rank else leaf.shape}"
+        if hasattr(leaf, "dtype")
+        else type(leaf).__name__
         for leaf in tf.nest.flatten(spec)
     ]
     return ", ".join(parts)

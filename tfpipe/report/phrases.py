@@ -160,6 +160,8 @@ def _range(interval: Interval, low: str, high: str) -> str:
 def verdict_sentence(run: Run) -> str:
     """The whole run in one plain sentence: how what the user has fares, and how the recommended candidate does."""
     measured = [candidate for candidate in run.candidates if candidate.verdict is not None]
+    if run.floor.step_s is None:
+        return "No step was run, so nothing is said about waiting: these are the pipelines alone."
     if not measured:
         return "No candidate was measured to the end, so there is no verdict."
     first = next((candidate for candidate in measured if candidate.id == run.current), measured[0])
@@ -216,7 +218,9 @@ def _headspace_words(headspace: float) -> str:
 def _speedup_words(speedup: float) -> str:
     if speedup <= 1:
         return "a faster device would only wait longer: input is the limit already"
-    return f"a device up to {speedup:.1f} times as fast would still be fed; beyond that, input becomes the limit"
+    return (
+        f"a device up to {speedup:.1f} times as fast would still be fed, if its step leaves the cores to the pipeline"
+    )
 
 
 def shuffle_cells(choice: ShuffleChoice) -> tuple[str, ...]:

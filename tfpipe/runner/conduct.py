@@ -7,12 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfpipe import __version__
-from tfpipe.errors import UsageError
+from tfpipe.errors import TfpipeError, UsageError
 from tfpipe.records import Run
-from tfpipe.runfile import JOURNAL_NAME, TRACES_NAME, create_run_directory, write_run
+from tfpipe.runfile import JOURNAL_NAME, TRACES_NAME, create_run_directory, discard_run_directory, write_run
 from tfpipe.runner.assemble import assemble_run
 from tfpipe.runner.executor import Executor
-from tfpipe.runner.journal import CandidateFailed, CandidatesChosen, Entry, Finished, Journal, Started, read_journal
+from tfpipe.runner.journal import (
+    CandidateFailed,
+    CandidatesChosen,
+    Entry,
+    Finished,
+    Journal,
+    Started,
+    WorkloadPrepared,
+    read_journal,
+)
 from tfpipe.runner.profile import Display, Profile, error_of
 from tfpipe.runner.reading import TraceReading
 
@@ -76,7 +85,7 @@ def conduct(
             the one of before.
         WorkerBugError: a fault of tfpipe's own.
     """
-    interrupted = False
+    interrupted = failed = False
     try:
         if not any(isinstance(entry, Finished) for entry in journal.entries):
             Profile(
@@ -90,12 +99,18 @@ def conduct(
             ).run()
     except KeyboardInterrupt:
         interrupted = True
+    except TfpipeError:
+        failed = True
+        raise
     finally:
         executor.close()
         journal.close()
         run = assemble_run(journal.entries)
         if run is not None:
             write_run(directory, run)
+        if (failed or interrupted) and not any(isinstance(entry, WorkloadPrepared) for entry in journal.entries):
+            # A mistake that only the worker could see: nothing was measured, and nothing is left behind.
+            discard_run_directory(directory)
     if not interrupted:
         _raise_if_all_failed(journal.entries)
     return Outcome(run=run, interrupted=interrupted)

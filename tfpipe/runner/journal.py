@@ -131,6 +131,13 @@ class Journal:
         except OSError as error:
             raise storage_error(path, error) from None
 
+    @property
+    def started(self) -> Started:
+        """The first entry."""
+        started = self.entries[0]
+        assert isinstance(started, Started)
+        return started
+
     def append(self, entry: Entry) -> None:
         try:
             line = memoryview(_encode(entry) + b"\n")

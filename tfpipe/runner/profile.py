@@ -43,7 +43,6 @@ from tfpipe.runner.journal import (
     Finished,
     FloorMeasured,
     Journal,
-    Started,
     WorkloadPrepared,
 )
 from tfpipe.runner.plan import MIN_ROUNDS, PROBE, PROFILER_S, Plan, make_plan
@@ -98,9 +97,7 @@ class Profile:
         reading: TraceReading | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        started = journal.entries[0]
-        assert isinstance(started, Started)
-        self._started = started
+        self._started = journal.started
         self._executor = executor
         self._journal = journal
         self._traces = traces

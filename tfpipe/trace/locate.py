@@ -52,7 +52,8 @@ def _find_session(path: Path, session: str | None) -> Session:
         if not found:
             raise UsageError(f"{path} has no session {session!r}.", f"It has: {', '.join(names[-5:])}.")
     # Session names are times; where they are not, the age of the trace decides.
-    newest = max(found, key=lambda directory: (max(f.stat().st_mtime for f in _traces(directory)), directory.name))
+    # By name, which is the time of the session; a clone or a copy gives every file the same age.
+    newest = max(found, key=lambda directory: directory.name)
     others = tuple(name for name in names if name != newest.name)
     return Session(name=newest.name, files=_traces(newest), others=others)
 

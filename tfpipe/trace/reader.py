@@ -124,7 +124,9 @@ def _parse(path: Path) -> tuple[Any, int]:
         message = schema.xspace_class().FromString(content)
     except DecodeError:
         raise DataError(
-            f"{path} is cut short, damaged, or not a profiler trace.",
+            f"{path} is a TensorBoard event file, not a profiler trace."
+            if ".tfevents." in path.name
+            else f"{path} is cut short, damaged, or not a profiler trace.",
             "Name a .xplane.pb file that the TensorFlow profiler has finished writing.",
         ) from None
     if not any(plane.lines or plane.event_metadata or plane.stats for plane in message.planes):
