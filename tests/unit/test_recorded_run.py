@@ -26,7 +26,7 @@ RUN = Path(__file__).parents[2] / "samples" / "recorded_run"
 def test_file_only_commands_work_on_it(arguments):
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
-    assert "shuffle64-map2-batch" in done.output or "dataset.shuffle(64" in done.output
+    assert "shuffle64-map" in done.output or "dataset.shuffle(64" in done.output
 
 
 def test_its_traces_are_where_it_says_and_can_be_analyzed():
