@@ -94,6 +94,15 @@ def find_run(name: str | None) -> Path:
     Raises:
         UsageError: nothing there, with what to type next.
     """
+    try:
+        return _find_run(name)
+    except OSError as error:
+        raise DataError(
+            f"{name or RUNS_DIRECTORY} cannot be read: {error.strerror}.", "Check its permissions."
+        ) from None
+
+
+def _find_run(name: str | None) -> Path:
     if name is None:
         found = [path.parent for path in RUNS_DIRECTORY.glob(f"*/{RUN_NAME}")]
         if not found:
@@ -111,6 +120,8 @@ def find_run(name: str | None) -> Path:
         return RUNS_DIRECTORY / name
     if (path / JOURNAL_NAME).is_file():
         raise UsageError(f"{path} holds an unfinished run.", f"Finish it with: tfpipe profile --resume {path}")
+    if not path.exists():
+        raise UsageError(f"There is no {path}.", "Name a directory that tfpipe profile wrote.")
     raise UsageError(f"{path} holds no {RUN_NAME}.", "Name a directory that tfpipe profile wrote.")
 
 
@@ -132,39 +143,72 @@ def new_run_directory(name: str | None, subject: str) -> Path:
 
 
 def create_run_directory(directory: Path, *, force: bool) -> None:
-    """Make an empty run directory. An old run in it is removed with ``force`` and refused without.
+    """Make an empty run directory. An old run there is refused without ``force`` and set aside with it.
 
-    With ``force`` only what tfpipe itself writes is removed; a directory with anything else is refused.
+    Whoever made the directory ends with ``keep_new_run`` or ``discard_new_run``: until the new run has begun to
+    measure, a mistake must not cost the old one.
+
+    Raises:
+        UsageError: something else is there, or a run without ``force``.
+        TfpipeError: it cannot be written.
     """
     try:
         if directory.exists():
-            _clear_old_run(directory, force=force)
+            _set_aside(directory, force=force)
         (directory / TRACES_NAME).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise storage_error(directory, error) from None
 
 
-def discard_run_directory(directory: Path) -> None:
-    """Remove what a run wrote into ``directory``, and the directory if that was all."""
+def keep_new_run(directory: Path) -> None:
+    """The new run is there to stay: the one that was set aside for it goes."""
+    shutil.rmtree(_aside(directory), ignore_errors=True)
+
+
+def discard_new_run(directory: Path) -> None:
+    """Remove what a run that came to nothing wrote, and put back the one that was set aside for it."""
     for name in _OWN_NAMES:
         path = directory / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         directory.rmdir()
+    if _aside(directory).is_dir():
+        with contextlib.suppress(OSError):
+            _aside(directory).rename(directory)
 
 
-def _clear_old_run(directory: Path, *, force: bool) -> None:
+def _aside(directory: Path) -> Path:
+    return directory.with_name(directory.name + ".replaced")
+
+
+def _set_aside(directory: Path, *, force: bool) -> None:
     if not directory.is_dir():
         raise UsageError(f"{directory} is a file, not a directory.", "Choose another --output.")
     present = {path.name for path in directory.iterdir()}
+    if not present:
+        return
     foreign = sorted(present - _OWN_NAMES)
-    if foreign:
+    if foreign or not _is_run(directory):
         raise UsageError(
-            f"{directory} holds files that are not a run's ({', '.join(foreign[:3])}).",
+            f"{directory} holds files that are not a run's ({', '.join((foreign or sorted(present))[:3])}).",
             "Choose another --output.",
         )
-    if present and not force:
+    if not force:
         raise UsageError(f"{directory} already holds a run.", "Add --force to replace it, or choose another --output.")
-    for name in present:
-        path = directory / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.rmtree(_aside(directory), ignore_errors=True)
+    directory.rename(_aside(directory))
+
+
+def _is_run(directory: Path) -> bool:
+    """Whether a directory was written by tfpipe, judged by what its files hold and not by their names."""
+    try:
+        with open(directory / JOURNAL_NAME, "rb") as file:
+            first: Any = msgspec.json.decode(file.readline())
+        return isinstance(first, dict) and first.get("type") == "Started"
+    except (OSError, msgspec.MsgspecError):
+        pass
+    try:
+        content: Any = msgspec.json.decode((directory / RUN_NAME).read_bytes())
+        return isinstance(content, dict) and content.get("format") == FORMAT
+    except (OSError, msgspec.MsgspecError):
+        return False

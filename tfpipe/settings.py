@@ -48,6 +48,7 @@ LARGE_GRID = 200
 # tf.data accepts more, but no machine has use for it and it is nearly always a typing error.
 MAX_PARALLELISM = 4096
 MAX_PREFETCH_DEPTH = 100_000
+MAX_SHUFFLE_BUFFER = 1_000_000_000
 MAX_SIMULATED_STEP_S = 60.0
 # An id is a folder's name, which file systems end at 255 bytes.
 MAX_ID_LENGTH = 100
@@ -227,7 +228,7 @@ def parse_shuffle_buffer(word: str) -> Buffer:
     """Examples, ``full``, or ``0``/``none`` for no shuffle."""
     if word == "full":
         return "full"
-    return 0 if word == "none" else _integer(word, low=0, high=None, words="full, none")
+    return 0 if word == "none" else _integer(word, low=0, high=MAX_SHUFFLE_BUFFER, words="full, none")
 
 
 def parse_map_parallelism(word: str) -> Parallelism:
@@ -274,14 +275,13 @@ def parse_deterministic(word: str) -> bool:
     raise ValueError(f"{word!r} is neither true nor false")
 
 
-def _integer(word: str, *, low: int, high: int | None, words: str) -> int:
+def _integer(word: str, *, low: int, high: int, words: str) -> int:
     try:
         value = int(word)
     except ValueError:
         raise ValueError(f"{word!r} is neither a whole number nor one of: {words}") from None
-    if value < low or (high is not None and value > high):
-        limits = f"at least {low}" if high is None else f"from {low} to {high:,}"
-        raise ValueError(f"{value} is out of range: {limits}")
+    if not low <= value <= high:
+        raise ValueError(f"{value} is out of range: from {low} to {high:,}")
     return value
 
 

@@ -158,3 +158,27 @@ def test_ctrl_c_ends_with_the_table_of_what_there_is(tmp_path):
     assert "all AUTOTUNE" in out
     assert "--resume" in out
     assert not load_run(tmp_path / "r").complete
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--max-input-fraction", "nan"], "--max-input-fraction"),
+        (["--min-examples-per-s", "inf"], "--min-examples-per-s"),
+        (["--max-input-fraction", "0.1", "--tolerance", "nan"], "--tolerance"),
+        (["--shuffle-buffer", "9223372036854775807"], "out of range"),
+        (["--resume", "somewhere"], "--dataset does not go with --resume"),
+    ],
+)
+def test_values_that_would_mean_nothing_are_refused(tmp_path, arguments, words):
+    done = tfpipe("profile", "--dataset", "cifar100", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_gate_outlives_its_process(tmp_path):
+    """Resuming a finished run holds it against the limits that it was begun with."""
+    begun = ("profile", *SMALL, "--step", "simulated:5ms", "--candidates", "current", "--min-examples-per-s", "1e9")
+    assert tfpipe(*begun, "--output", "r", cwd=tmp_path).returncode == 3
+    assert tfpipe("profile", "--resume", "r", cwd=tmp_path).returncode == 3

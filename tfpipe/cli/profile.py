@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,12 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 T = TypeVar("T", int, float)
+BESIDE_RESUME = {
+    *("resume", "as_json", "quiet", "candidate_timeout", "max_memory"),
+    *("max_input_fraction", "min_examples_per_s", "baseline", "tolerance", "strict"),
+}
 EXAMPLES = {"--time-budget": "60s", "--candidate-timeout": "5min", "--max-memory": "2GiB"}
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tfpipe.records import Limits, Run
+    from tfpipe.records import Limits
     from tfpipe.runner.journal import Started
 
 
@@ -90,6 +95,8 @@ def profile(*, output: str | None, force: bool, resume: str | None, as_json: boo
     from dataclasses import replace
     from pathlib import Path
 
+    import msgspec
+
     from tfpipe.analysis.gate import check_gate
     from tfpipe.cli.display import ProgressDisplay
     from tfpipe.cli.explaining import trace_reading
@@ -97,22 +104,33 @@ def profile(*, output: str | None, force: bool, resume: str | None, as_json: boo
     from tfpipe.errors import EXIT_INTERRUPTED, GateError, TfpipeError
     from tfpipe.report.hparams import write_hparams
     from tfpipe.report.text import profile_report
-    from tfpipe.runfile import LOG_NAME, TRACES_NAME, new_run_directory, run_to_json, write_run
+    from tfpipe.runfile import (
+        LOG_NAME,
+        TRACES_NAME,
+        find_run,
+        load_run,
+        new_run_directory,
+        run_to_json,
+        write_run,
+    )
     from tfpipe.runner.conduct import begin, conduct, reopen
     from tfpipe.runner.process import WORKER_COMMAND, ProcessExecutor
     from tfpipe.units import parse_bytes, parse_seconds
 
     # Whoever ends the process, by Ctrl-C or by a batch system, gets the table of what there is.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    limits, earlier = _limits(options)
+    limits, baseline = _limits(options)
     timeout_s = _parsed("--candidate-timeout", options.pop("candidate_timeout"), parse_seconds)
     max_memory = options.pop("max_memory")
     max_memory_bytes = None if max_memory is None else _parsed("--max-memory", max_memory, parse_bytes)
     if resume is not None:
+        _refuse_beside_resume()
         directory = Path(resume)
         journal = reopen(directory)
-    else:
-        started = _started(options)
+        limits, baseline = limits or journal.started.limits, baseline or journal.started.baseline
+    earlier = None if baseline is None else load_run(find_run(baseline))
+    if resume is None:
+        started = msgspec.structs.replace(_started(options), limits=limits, baseline=baseline)
         directory = new_run_directory(output, _subject(started))
         journal = begin(directory, started, force=force)
     with ProgressDisplay(quiet=quiet) as display, open(directory / LOG_NAME, "ab") as log:
@@ -129,8 +147,11 @@ def profile(*, output: str | None, force: bool, resume: str | None, as_json: boo
             reading=trace_reading(journal.started.workload.step),
         )
     run = outcome.run
+    if run is None and outcome.interrupted:
+        click.echo("tfpipe: interrupted before anything was measured.", err=True)
+        raise SystemExit(EXIT_INTERRUPTED)
     if run is None:
-        raise TfpipeError("Interrupted before anything was measured.", "Start it again.")
+        raise TfpipeError("Nothing was measured.", f"See {directory / LOG_NAME}.")
     if limits is not None:
         run = replace(run, gate=check_gate(run, limits, earlier))
         write_run(directory, run)
@@ -145,11 +166,30 @@ def profile(*, output: str | None, force: bool, resume: str | None, as_json: boo
         raise GateError(run.gate.sentence, None)
 
 
-def _limits(options: dict[str, Any]) -> tuple[Limits | None, Run | None]:
-    """The limits that were set, None for none, and the run that the baseline names."""
-    from tfpipe.records import Limits
-    from tfpipe.runfile import find_run, load_run
+def _refuse_beside_resume() -> None:
+    """A resumed run has its settings already: whatever else was given would be ignored."""
+    from click.core import ParameterSource
 
+    from tfpipe.errors import UsageError
+
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "") == ParameterSource.COMMANDLINE
+        if given and parameter.name not in BESIDE_RESUME:
+            raise UsageError(
+                f"{parameter.opts[0]} does not go with --resume, which takes its settings from the run.",
+                "Leave it out, or start a new run.",
+            )
+
+
+def _limits(options: dict[str, Any]) -> tuple[Limits | None, str | None]:
+    """The limits that were set, None for none, and the name of the baseline."""
+    from tfpipe.errors import UsageError
+    from tfpipe.records import Limits
+
+    for flag in ("max_input_fraction", "min_examples_per_s", "tolerance"):
+        if options[flag] is not None and not math.isfinite(options[flag]):
+            raise UsageError(f"--{flag.replace('_', '-')} {options[flag]} is no limit.", "Give a number.")
     limits = Limits(
         max_input_fraction=options.pop("max_input_fraction"),
         min_examples_per_s=options.pop("min_examples_per_s"),
@@ -157,9 +197,8 @@ def _limits(options: dict[str, Any]) -> tuple[Limits | None, Run | None]:
         strict=options.pop("strict"),
     )
     baseline = options.pop("baseline")
-    earlier = None if baseline is None else load_run(find_run(baseline))
-    wanted = limits.max_input_fraction is not None or limits.min_examples_per_s is not None or earlier is not None
-    return (limits if wanted else None), earlier
+    wanted = limits.max_input_fraction is not None or limits.min_examples_per_s is not None or baseline is not None
+    return (limits if wanted else None), baseline
 
 
 def _started(options: dict[str, Any]) -> Started:

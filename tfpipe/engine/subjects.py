@@ -16,10 +16,10 @@ from tfpipe.engine.load_user import bind_arguments, load_function
 from tfpipe.engine.loop import EndOfDataError
 from tfpipe.engine.pipeline import build_pipeline
 from tfpipe.engine.reorder import check_batch_before_map
-from tfpipe.engine.sources import open_source
+from tfpipe.engine.sources import Source, open_source
 from tfpipe.engine.structure import find_problems
 from tfpipe.engine.whole_batches import WholeBatches, has_fixed_size, leading_size
-from tfpipe.errors import TfpipeError, UsageError
+from tfpipe.errors import DataError, TfpipeError, UsageError
 from tfpipe.messages import Workload
 from tfpipe.records import Data, Pipeline
 from tfpipe.settings import PipelineSettings
@@ -27,6 +27,8 @@ from tfpipe.sites import Stage
 
 ACCELERATOR_BATCH_SIZE = 128
 CPU_BATCH_SIZE = 32
+# A string of an example that is longer than this is no file's name but its content.
+MAX_PATH = 4096
 
 
 class Subject(Protocol):
@@ -101,7 +103,7 @@ class BuiltInData:
         self.row_bytes = 0 if fixed is None else fixed * raw_images.dtype.size
         plain = self.build(PipelineSettings(order=source.orders[0]))
         self.spec = plain.element_spec
-        self.batch = next(iter(plain.take(1)))
+        self.batch = _first_batch(source, plain)
         self.data = Data(
             name=source.name,
             origin=source.origin,
@@ -118,6 +120,26 @@ class BuiltInData:
 
     def error(self, error: Exception) -> Exception:
         return error
+
+
+def _first_batch(source: Source, dataset: Any) -> Any:
+    """One batch of a built-in data set. Raises DataError that names the first example that cannot be mapped."""
+    try:
+        return next(iter(dataset.take(1)))
+    except tf.errors.OpError:
+        pass
+    draw = tf.constant(0, tf.int64)
+    for number, example in enumerate(source.dataset()):
+        try:
+            source.map_example(example, draw)
+        except tf.errors.OpError:
+            first = tf.nest.flatten(example)[0]
+            path = first.numpy().decode(errors="replace") if first.dtype == tf.string else ""
+            named = path if 0 < len(path) < MAX_PATH else f"example {number}"
+            raise DataError(
+                f"{source.name}: {named} cannot be decoded.", "It may be cut short: replace or remove it."
+            ) from None
+    raise DataError(f"{source.name} cannot be read.", "Look at its files, or name others with --data-dir.")
 
 
 class UserPipeline:

@@ -9,12 +9,13 @@ from pathlib import Path
 from tfpipe import __version__
 from tfpipe.errors import TfpipeError, UsageError
 from tfpipe.records import Run
-from tfpipe.runfile import JOURNAL_NAME, TRACES_NAME, create_run_directory, discard_run_directory, write_run
+from tfpipe.runfile import JOURNAL_NAME, TRACES_NAME, create_run_directory, discard_new_run, keep_new_run, write_run
 from tfpipe.runner.assemble import assemble_run
 from tfpipe.runner.executor import Executor
 from tfpipe.runner.journal import (
     CandidateFailed,
     CandidatesChosen,
+    CandidateSkipped,
     Entry,
     Finished,
     Journal,
@@ -99,8 +100,10 @@ def conduct(
             ).run()
     except KeyboardInterrupt:
         interrupted = True
-    except TfpipeError:
+    except TfpipeError as error:
         failed = True
+        if error.hint is None and _is_prepared(journal):
+            error.hint = f"What was measured is kept. Go on with: tfpipe profile --resume {directory}"
         raise
     finally:
         executor.close()
@@ -108,17 +111,27 @@ def conduct(
         run = assemble_run(journal.entries)
         if run is not None:
             write_run(directory, run)
-        if (failed or interrupted) and not any(isinstance(entry, WorkloadPrepared) for entry in journal.entries):
+        if (failed or interrupted) and not _is_prepared(journal):
             # A mistake that only the worker could see: nothing was measured, and nothing is left behind.
-            discard_run_directory(directory)
+            discard_new_run(directory)
+        else:
+            keep_new_run(directory)
     if not interrupted:
         _raise_if_all_failed(journal.entries)
     return Outcome(run=run, interrupted=interrupted)
 
 
+def _is_prepared(journal: Journal) -> bool:
+    return any(isinstance(entry, WorkloadPrepared) for entry in journal.entries)
+
+
 def _raise_if_all_failed(entries: Sequence[Entry]) -> None:
     """A run in which every candidate failed has nothing to compare: what is wrong is not one candidate's fault."""
     failed = {entry.id: entry.failed for entry in entries if isinstance(entry, CandidateFailed)}
+    skipped = {entry.id: entry.reason for entry in entries if isinstance(entry, CandidateSkipped)}
     chosen = next((entry.candidates for entry in entries if isinstance(entry, CandidatesChosen)), ())
     if chosen and all(named.settings.id in failed for named in chosen):
         raise error_of(failed[chosen[0].settings.id])
+    if chosen and all(named.settings.id in skipped for named in chosen):
+        first = chosen[0].settings.id
+        raise TfpipeError(f"No candidate can be measured here. {first}: {skipped[first]}")

@@ -14,7 +14,7 @@ import msgspec
 from tfpipe.conditions import Conditions
 from tfpipe.errors import DataError
 from tfpipe.messages import Failed, Measured, Prepared, Traced, Workload
-from tfpipe.records import Explanation
+from tfpipe.records import Explanation, Limits
 from tfpipe.runfile import storage_error
 from tfpipe.settings import NamedSettings
 
@@ -43,6 +43,8 @@ class Started(_Entry, frozen=True):
     large_grid_allowed: bool
     steps: int | None
     time_budget_s: float
+    limits: Limits | None = None
+    baseline: str | None = None
 
 
 class WorkloadPrepared(_Entry, frozen=True):

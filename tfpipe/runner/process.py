@@ -86,10 +86,15 @@ class ProcessExecutor:
                     self._busy = False
                     return line
                 self._on_progress(line)
+                # A sign of life: what takes long may take long, as long as it goes on.
+                deadline = None if timeout_s is None else time.monotonic() + timeout_s
         except TimeoutError:
             self._worker, self._busy = None, False
             worker.kill()
-            return Failed(cause="timeout", message=f"no answer within {timeout_s:.0f} s; the worker was stopped")
+            return Failed(
+                cause="timeout",
+                message=f"no answer within {timeout_s:g} s (--candidate-timeout); the worker was stopped",
+            )
         except MemoryError:
             self._worker, self._busy = None, False
             worker.kill()

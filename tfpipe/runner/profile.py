@@ -151,7 +151,7 @@ class Profile:
 
     def _prepare(self) -> None:
         self._show("starting")
-        reply = self._executor.execute(Prepare(workload=self._started.workload))
+        reply = self._executor.execute(Prepare(workload=self._started.workload), timeout_s=self._timeout_s)
         if isinstance(reply, Failed):
             raise error_of(reply)
         assert isinstance(reply, Prepared)
@@ -226,6 +226,9 @@ class Profile:
             return
         self._show("compute alone" if kind == "floor" else "an empty fetch")
         reply = self._executor.execute(request, timeout_s=self._timeout_s)
+        if isinstance(reply, Failed) and reply.cause in ("died", "timeout"):
+            # The floor is nobody's candidate: a worker that something ended gets a second chance.
+            reply = self._executor.execute(request, timeout_s=self._timeout_s)
         if isinstance(reply, Failed):
             raise error_of(reply)
         assert isinstance(reply, Measured)
