@@ -6,6 +6,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -206,3 +207,16 @@ def test_required_photos_are_not_generated() -> None:
         open_photos(require_data=True)
     assert caught.value.hint is not None
     assert "--data-dir" in caught.value.hint
+
+
+def test_a_photo_that_is_cut_short_is_named_when_the_run_begins(tmp_path: Path) -> None:
+    from tests.unit.machine import workload
+    from tfpipe.engine.sources.photos import generate_photos
+    from tfpipe.engine.subjects import open_subject
+
+    for index, photo in enumerate(generate_photos(4, seed=0)):
+        content = photo[: len(photo) // 2] if index == 2 else photo
+        (tmp_path / f"class_{index}.jpg").write_bytes(content)
+    work = msgspec.structs.replace(workload("none"), dataset="photos", data_dir=str(tmp_path), batch_size=4)
+    with pytest.raises(DataError, match=r"class_2\.jpg cannot be decoded"):
+        open_subject(work, lambda done, total: None)

@@ -124,6 +124,16 @@ def test_a_workload_that_cannot_be_prepared_ends_the_run_with_its_message(tmp_pa
     assert caught.value.hint == "make it"
 
 
+def test_a_worker_that_ends_while_preparing_is_told_with_what_it_did(tmp_path):
+    class Dying(FakeMachine):
+        def execute(self, request, *, timeout_s=None):
+            return Failed(cause="died", message="the worker ended by itself with exit code 5")
+
+    with pytest.raises(TfpipeError, match="were prepared: the worker ended by itself with exit code 5") as caught:
+        profile(Dying(fetch_s={}), tmp_path)
+    assert "by themselves" in caught.value.hint
+
+
 def test_a_bug_keeps_its_traceback(tmp_path):
     class Broken(FakeMachine):
         def execute(self, request, *, timeout_s=None):

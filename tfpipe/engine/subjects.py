@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -123,23 +124,26 @@ class BuiltInData:
 
 
 def _first_batch(source: Source, dataset: Any) -> Any:
-    """One batch of a built-in data set. Raises DataError that names the first example that cannot be mapped."""
+    """One batch of a built-in data set. Raises DataError that names the first file that cannot be decoded."""
     try:
         return next(iter(dataset.take(1)))
     except tf.errors.OpError:
         pass
-    draw = tf.constant(0, tf.int64)
-    for number, example in enumerate(source.dataset()):
-        try:
-            source.map_example(example, draw)
-        except tf.errors.OpError:
-            first = tf.nest.flatten(example)[0]
-            path = first.numpy().decode(errors="replace") if first.dtype == tf.string else ""
-            named = path if 0 < len(path) < MAX_PATH else f"example {number}"
-            raise DataError(
-                f"{source.name}: {named} cannot be decoded.", "It may be cut short: replace or remove it."
-            ) from None
+    for example in source.dataset():
+        first = tf.nest.flatten(example)[0]
+        path = first.numpy().decode(errors="replace") if first.dtype == tf.string else ""
+        # A random crop may miss what is damaged: the whole file is decoded.
+        if 0 < len(path) < MAX_PATH and os.path.isfile(path) and not _decodes(path):
+            raise DataError(f"{path} cannot be decoded.", "It may be cut short: replace or remove it.") from None
     raise DataError(f"{source.name} cannot be read.", "Look at its files, or name others with --data-dir.")
+
+
+def _decodes(path: str) -> bool:
+    try:
+        tf.io.decode_jpeg(tf.io.read_file(path))
+    except tf.errors.OpError:
+        return False
+    return True
 
 
 class UserPipeline:

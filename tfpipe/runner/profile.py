@@ -152,6 +152,11 @@ class Profile:
     def _prepare(self) -> None:
         self._show("starting")
         reply = self._executor.execute(Prepare(workload=self._started.workload), timeout_s=self._timeout_s)
+        if isinstance(reply, Failed) and reply.cause in ("died", "timeout", "memory"):
+            raise TfpipeError(
+                f"While the data, the pipeline and the step were prepared: {reply.message}.",
+                "Run the factory and the step by themselves to see what ends them.",
+            )
         if isinstance(reply, Failed):
             raise error_of(reply)
         assert isinstance(reply, Prepared)
