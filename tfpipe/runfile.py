@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
@@ -195,8 +196,22 @@ def _set_aside(directory: Path, *, force: bool) -> None:
         )
     if not force:
         raise UsageError(f"{directory} already holds a run.", "Add --force to replace it, or choose another --output.")
+    journal = directory / JOURNAL_NAME
+    if journal.is_file():
+        with open(journal, "rb") as file:
+            lock(file, journal)
     shutil.rmtree(_aside(directory), ignore_errors=True)
     directory.rename(_aside(directory))
+
+
+def lock(file: IO[bytes], path: Path) -> None:
+    """Keep other processes from writing the run while ``file``, its journal, is open. Raises UsageError if one does."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError(
+            f"Another tfpipe is writing {path.parent}.", "Wait for it to end, or choose another --output."
+        ) from None
 
 
 def _is_run(directory: Path) -> bool:

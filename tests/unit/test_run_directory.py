@@ -12,7 +12,7 @@ from tests.unit.test_profile import SERIAL, SilentDisplay, machine
 from tfpipe.errors import DataError, TfpipeError, UsageError
 from tfpipe.messages import Failed, MeasureFloor
 from tfpipe.runfile import load_run, run_from_json, run_to_json
-from tfpipe.runner.conduct import begin, conduct
+from tfpipe.runner.conduct import begin, conduct, reopen
 
 
 class Refusing(FakeMachine):
@@ -40,6 +40,17 @@ def test_a_mistake_that_only_the_worker_sees_puts_the_old_run_back(tmp_path):
         conduct(begin(directory, entry(), force=True), directory, Refusing(fetch_s={}), SilentDisplay())
     assert load_run(directory) == before
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_run_that_another_process_writes_is_left_alone(tmp_path):
+    directory = tmp_path / "run"
+    writing = begin(directory, entry(), force=False)
+    with pytest.raises(UsageError, match="Another tfpipe is writing"):
+        begin(directory, entry(), force=True)
+    with pytest.raises(UsageError, match="Another tfpipe is writing"):
+        reopen(directory)
+    writing.close()
+    assert reopen(directory).entries == writing.entries
 
 
 def test_a_mistake_leaves_nothing_behind(tmp_path):

@@ -15,7 +15,7 @@ from tfpipe.conditions import Conditions
 from tfpipe.errors import DataError
 from tfpipe.messages import Failed, Measured, Prepared, Traced, Workload
 from tfpipe.records import Explanation, Limits
-from tfpipe.runfile import storage_error
+from tfpipe.runfile import lock, storage_error
 from tfpipe.settings import NamedSettings
 
 VERSION = 1
@@ -121,6 +121,7 @@ class Journal:
         entries: what it holds already.
 
     Raises:
+        UsageError: another process is writing it.
         TfpipeError: the disk is full or the file cannot be written.
     """
 
@@ -129,6 +130,7 @@ class Journal:
         self._path = path
         try:
             self._file: IO[bytes] = open(path, "ab", buffering=0)  # noqa: SIM115
+            lock(self._file, path)
             self._file.truncate(_whole_lines_size(path))
         except OSError as error:
             raise storage_error(path, error) from None
