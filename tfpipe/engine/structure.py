@@ -213,6 +213,20 @@ def _take_late(pipeline: _Pipeline) -> Iterator[Finding]:
             )
 
 
+def _no_batch(pipeline: _Pipeline) -> Iterator[Finding]:
+    """Slices that are never batched: what is counted as a batch is one of them."""
+    for source in pipeline.of("from_tensor_slices"):
+        if not any("batch" in stage.method for stage in pipeline.after(source)):
+            yield _finding(
+                "no-batch",
+                "wrong",
+                [source],
+                f"{source.where}: no batch follows from_tensor_slices, so each step gets one slice, and its first "
+                "dimension is counted as the batch.",
+                "Add .batch(...).",
+            )
+
+
 def _partial_batch(pipeline: _Pipeline) -> Iterator[Finding]:
     for batch in pipeline.of("batch", "padded_batch"):
         arguments = batch.arguments or {}
@@ -246,4 +260,5 @@ _RULES: tuple[Callable[[_Pipeline], Iterator[Finding]], ...] = (
     _widened_before_buffer,
     _take_late,
     _partial_batch,
+    _no_batch,
 )
