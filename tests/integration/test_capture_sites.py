@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import textwrap
 import threading
 from collections.abc import Callable
@@ -162,7 +163,13 @@ def test_readers_in_functions_that_autograph_converts(tmp_path: Path) -> None:
     assert (parents["FixedLengthRecordDataset"] or "").endswith(":flat_map")
 
 
-@pytest.mark.parametrize("positions", [True, False])
+@pytest.mark.parametrize(
+    "positions",
+    [
+        pytest.param(True, marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 tells none")),
+        False,
+    ],
+)
 def test_lines_of_a_chain_are_those_of_the_methods(
     positions: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
