@@ -19,7 +19,7 @@ from tests.runs import (
     make_recommendation,
     make_run,
 )
-from tfpipe.records import Gate, Run
+from tfpipe.records import Gate, Run, ShuffleChoice
 from tfpipe.report.candidate import candidate_report
 from tfpipe.report.phrases import verdict_sentence
 from tfpipe.report.text import candidates_report, profile_report, recommendation_report
@@ -361,3 +361,13 @@ class TestVerdictSentence:
     def test_a_grid_candidate_goes_by_its_id(self) -> None:
         run = make_run(candidates=(make_candidate(DEFAULTS, bound="contended"),), recommendation=None)
         assert verdict_sentence(run).startswith('"shuffle5000-map-batch" is contended')
+
+
+def test_a_recommendation_shows_what_a_shuffle_buffer_costs_and_buys() -> None:
+    choices = (
+        ShuffleChoice(buffer=5000, memory_bytes=2**20, fill_s=0.5, quality=0.228),
+        ShuffleChoice(buffer=50_000, memory_bytes=10 * 2**20, fill_s=5.0, quality=1.0),
+    )
+    report = recommended(make_run(shuffling=choices))
+    assert "shuffle buffer" in report
+    assert re.search(r"5,000 +1\.00 MiB +500 ms +0\.23\n50,000 +10\.0 MiB +5\.00 s +1\.00\n", report)

@@ -93,6 +93,7 @@ def recommendation_report(run: Run, recommendation: Recommendation, directory: P
         + paragraph(recommendation.why, width=width, color=color),
         "".join(paragraph(f"Note: {note}", width=width, color=color) for note in recommendation.notes),
         pairs(finding_rows(run), width=width, color=color),
+        _shuffle_table(run, width=width, color=color),
         warnings(run, width=width, color=color),
         _what_to_write(run, recommendation, directory, width=width, color=color),
         pairs([("run", str(directory)), ("next", f"tfpipe tensorboard {_shell(directory)}")], width=width, color=color),
