@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from tfpipe.records import Block, Data, Environment, Node, Pipeline, Step
-from tfpipe.settings import PipelineSettings
+from tfpipe.settings import Execution, Packaging, PipelineSettings, Precision
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -23,7 +23,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     Either ``dataset`` names a built-in data set or ``pipeline`` the user's factory, to be called with ``arguments``
     (``key=value`` texts). ``batch_size`` is None where the device decides. ``step`` is ``resnet18``, ``none``,
-    ``simulated:66ms`` or the user's ``MODULE:FUNCTION``.
+    ``simulated:66ms`` or the user's ``MODULE:FUNCTION``. ``executions`` are the ways to run the step; empty for the way
+    it is written. ``precision`` and ``packaging`` are the built-in model's, ``steps_per_execution`` is ``fit``'s.
     """
 
     dataset: str | None
@@ -37,6 +38,10 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     step: str
     width: int
     seed: int
+    executions: tuple[Execution, ...] = ()
+    precision: Precision = "float32"
+    packaging: Packaging = "functional"
+    steps_per_execution: int = 1
 
 
 class Length(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +54,7 @@ class Length(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # --- requests ----------------------------------------------------------------------------------------------
+# ``execution`` is one of those that were prepared; None is the first.
 
 
 class Prepare(_Message, frozen=True):
@@ -62,6 +68,7 @@ class MeasureFloor(_Message, frozen=True):
 
     round: int
     length: Length
+    execution: Execution | None = None
 
 
 class MeasureFetchFloor(_Message, frozen=True):
@@ -69,6 +76,7 @@ class MeasureFetchFloor(_Message, frozen=True):
 
     round: int
     length: Length
+    execution: Execution | None = None
 
 
 class MeasureCapacity(_Message, frozen=True):
@@ -85,6 +93,7 @@ class MeasureStep(_Message, frozen=True):
     settings: PipelineSettings
     round: int
     length: Length
+    execution: Execution | None = None
 
 
 class CaptureTrace(_Message, frozen=True):
@@ -94,6 +103,7 @@ class CaptureTrace(_Message, frozen=True):
     warmup_steps: int
     steps: int
     logdir: str
+    execution: Execution | None = None
 
 
 Request: TypeAlias = Prepare | MeasureFloor | MeasureFetchFloor | MeasureCapacity | MeasureStep | CaptureTrace
@@ -123,12 +133,20 @@ class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prepared(_Message, frozen=True):
+    """``step`` is the first of the executions asked for, ``other_steps`` are the rest. ``twin`` is the same step as one
+    ``tf.function``, where no execution asked for is that: only its floor is measured, to tell Python's share of the step.
+    ``notes`` are facts that the report repeats, such as why the device's use is not known.
+    """
+
     environment: Environment
     data: Data
     step: Step
     pipeline: Pipeline | None
     memory: MemoryFacts
     timings_s: dict[str, float]
+    other_steps: tuple[Step, ...] = ()
+    twin: Step | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Measured(_Message, frozen=True):

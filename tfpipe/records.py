@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tfpipe.settings import PipelineSettings
+from tfpipe.settings import Execution, PipelineSettings
 from tfpipe.sites import Finding, Reorder, Site, Stage
 
 BlockKind = Literal["step", "floor", "capacity", "fetch-floor", "trace"]
@@ -27,6 +27,32 @@ class Interval:
 
     def overlaps(self, other: Interval) -> bool:
         return self.low <= other.high and other.low <= self.high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retrace:
+    """A graph that was built anew for a ``tf.function``: what was different from the calls before, and the seconds that
+    the call with the building in it took."""
+
+    function: str
+    cause: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceUse:
+    """How busy the device was during a block, from samples taken beside it.
+
+    ``nvml``: the GPU's utilisation. ``process-cpu``: processor time of this process over all cores at hand.
+    ``deviation_fraction`` is the samples' standard deviation, how much the use jumps.
+    """
+
+    source: Literal["nvml", "process-cpu"]
+    mean_fraction: float
+    deviation_fraction: float
+    samples: int
+    memory_bytes: int | None = None
+    power_w: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +79,8 @@ class Block:
     synchronous: bool = True
     retraced: int = 0
     epoch_start_s: tuple[float, ...] = ()
+    retraces: tuple[Retrace, ...] = ()
+    device_use: DeviceUse | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +141,14 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What the model of the pipeline expected of a candidate before it was measured, or instead of it."""
+
+    step_s: float
+    capacity_examples_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """One ``PipelineSettings`` and all that is known of it.
 
@@ -120,7 +156,9 @@ class Candidate:
     slightly negative, by no more than the noise of the floor. It contains the run's fetch floor;
     ``contention_fraction`` does not. ``epoch_start_s`` is the mean time from the end of an epoch to the first batch of
     the next, None where no epoch ended. ``executed`` is from the last round; ``autotune_moving`` says that AUTOTUNE
-    chose clearly other values in the round before.
+    chose clearly other values in the round before. ``host_fraction`` is the share of the step that its own Python takes:
+    what it would be shorter as one ``tf.function``; None where that was not measured. ``dropped`` is why the search
+    stopped measuring it.
     """
 
     id: str
@@ -136,6 +174,7 @@ class Candidate:
     contention_s: float | None = None
     input_fraction: Interval | None = None
     contention_fraction: Interval | None = None
+    host_fraction: float | None = None
     verdict: Verdict | None = None
     examples_per_s: Interval | None = None
     capacity_examples_per_s: float | None = None
@@ -149,6 +188,8 @@ class Candidate:
     autotune_moving: bool = False
     trace: TraceRecord | None = None
     profiler_overhead_fraction: float | None = None
+    predicted: Prediction | None = None
+    dropped: str | None = None
 
     @property
     def label(self) -> str:
@@ -235,7 +276,8 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What was run on each batch. ``traces`` counts the graphs built for it in the whole run."""
+    """What was run on each batch. ``traces`` counts the graphs built for it in the whole run; ``first_call_s`` has the
+    tracing and compiling in it."""
 
     name: str
     description: str
@@ -243,15 +285,34 @@ class Step:
     parameters: int | None = None
     first_call_s: float | None = None
     traces: int | None = None
+    execution: Execution = "graph"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floor:
-    """Compute alone, and the cost of fetching a batch that is already there. None when there is no step."""
+    """Compute alone, and the cost of fetching a batch that is already there. None when there is no step.
+
+    ``graph_step_s`` is compute alone of the same step as one ``tf.function``, where the step runs otherwise.
+    """
 
     step_s: Interval | None
     fetch_s: float
     blocks: tuple[Block, ...]
+    graph_step_s: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionResult:
+    """The step in one of the ways to run it, alone and behind the current and the recommended pipeline.
+
+    ``recommended`` is None where it is the current one. ``device_use`` is that behind the recommended pipeline.
+    """
+
+    step: Step
+    floor: Floor
+    current: Candidate | None
+    recommended: Candidate | None
+    device_use: DeviceUse | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,7 +387,10 @@ class Gate:
 class Run:
     """A finished or interrupted ``tfpipe profile``; ``complete`` is False when rounds are missing.
 
-    ``current`` is the candidate that stands for what the user has.
+    ``current`` is the candidate that stands for what the user has. ``step``, ``floor`` and ``candidates`` are of the
+    fastest execution; ``executions`` has all of them, in the order they were asked for, the first being what the user
+    has; empty where only one was asked for. From round ``confirmed_from`` on only what the recommendation is between was
+    measured; None where there was no such round. ``notes`` are facts about the run that are no doubts.
     """
 
     tfpipe_version: str
@@ -344,6 +408,9 @@ class Run:
     warnings: tuple[Warning, ...]
     gate: Gate | None = None
     shuffling: tuple[ShuffleChoice, ...] = ()
+    executions: tuple[ExecutionResult, ...] = ()
+    confirmed_from: int | None = None
+    notes: tuple[str, ...] = ()
     timings_s: dict[str, float] = field(default_factory=dict)
 
     def candidate(self, candidate_id: str) -> Candidate:

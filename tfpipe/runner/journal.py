@@ -16,7 +16,7 @@ from tfpipe.errors import DataError
 from tfpipe.messages import Failed, Measured, Prepared, Traced, Workload
 from tfpipe.records import Explanation, Limits
 from tfpipe.runfile import lock, storage_error
-from tfpipe.settings import NamedSettings
+from tfpipe.settings import Execution, NamedSettings
 
 VERSION = 1
 
@@ -52,18 +52,36 @@ class WorkloadPrepared(_Entry, frozen=True):
 
 
 class CandidatesChosen(_Entry, frozen=True):
-    """The candidates of this run; the first is what the user has, or the first in its place."""
+    """Candidates of this run; the very first is what the user has, or the first in its place. A search adds more."""
 
     candidates: tuple[NamedSettings, ...]
 
 
+class CandidateDropped(_Entry, frozen=True):
+    """Not measured any further, and why; what was measured stays."""
+
+    id: str
+    reason: str
+
+
+class Confirming(_Entry, frozen=True):
+    """From round ``round`` on only ``candidates`` are measured: what the recommendation is between."""
+
+    round: int
+    candidates: tuple[str, ...]
+
+
 class FloorMeasured(_Entry, frozen=True):
+    """``execution`` is None for the first one asked for."""
+
     measured: Measured
+    execution: Execution | None = None
 
 
 class CandidateMeasured(_Entry, frozen=True):
     id: str
     measured: Measured
+    execution: Execution | None = None
 
 
 class CandidateTraced(_Entry, frozen=True):
@@ -100,6 +118,8 @@ Entry: TypeAlias = (
     Started
     | WorkloadPrepared
     | CandidatesChosen
+    | CandidateDropped
+    | Confirming
     | FloorMeasured
     | CandidateMeasured
     | CandidateTraced
