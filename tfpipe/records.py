@@ -155,10 +155,10 @@ class Candidate:
     ``compute_s + input_wait_s + contention_s == step_s`` whenever they are known; ``contention_s`` may come out
     slightly negative, by no more than the noise of the floor. It contains the run's fetch floor;
     ``contention_fraction`` does not. ``epoch_start_s`` is the mean time from the end of an epoch to the first batch of
-    the next, None where no epoch ended. ``executed`` is from the last round; ``autotune_moving`` says that AUTOTUNE
-    chose clearly other values in the round before. ``host_fraction`` is the share of the step that its own Python takes:
-    what it would be shorter as one ``tf.function``; None where that was not measured. ``dropped`` is why the search
-    stopped measuring it.
+    the next, None where no epoch ended. ``executed`` is from the last round, ``capacity_executed`` from the
+    pipeline alone; ``autotune_moving`` says that AUTOTUNE chose clearly other values in the round before.
+    ``host_fraction`` is the share of the step that its own Python takes: what it would be shorter as one ``tf.function``;
+    None where that was not measured. ``dropped`` is why the search stopped measuring it.
     """
 
     id: str
@@ -185,6 +185,7 @@ class Candidate:
     peak_memory_bytes: int | None = None
     epoch_s: float | None = None
     executed: tuple[Node, ...] = ()
+    capacity_executed: tuple[Node, ...] = ()
     autotune_moving: bool = False
     trace: TraceRecord | None = None
     profiler_overhead_fraction: float | None = None
@@ -316,6 +317,59 @@ class ExecutionResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionFigures:
+    """One way to run the step, behind the pipeline of its comparison.
+
+    ``speed_up`` is over the comparison's reference. ``pays_off_steps`` is after how many steps its first call, with all
+    tracing and compiling, is won back against the reference: 1 where it costs nothing more; None is never, or unknown,
+    and ``note`` says which and why. ``host_fraction`` and ``input_fraction`` are the candidate's.
+    """
+
+    execution: Execution
+    step_s: Interval | None
+    speed_up: Interval | None
+    first_call_s: float | None
+    pays_off_steps: int | None
+    examples_per_s: Interval | None
+    epoch_s: float | None
+    input_fraction: Interval | None
+    host_fraction: float | None
+    device_use: DeviceUse | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GainSplit:
+    """Two factors of one gain: the pipeline, with the step run as now, then the step, behind that pipeline.
+
+    ``total.value == input.value * execution.value``. ``statement`` is one plain sentence for people.
+    """
+
+    total: Interval
+    input: Interval
+    execution: Interval
+    statement: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionComparison:
+    """The ways to run the step side by side, behind the candidate ``pipeline``.
+
+    ``first`` is what the user has; ``reference`` is eager where that was run, else ``first``; ``best`` is the one to
+    use, ``first`` itself where none is surely faster. ``split`` is None where its corners were not measured. ``notes``
+    are sentences on what one number hides.
+    """
+
+    pipeline: str
+    first: Execution
+    reference: Execution
+    best: Execution
+    figures: tuple[ExecutionFigures, ...]
+    split: GainSplit | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Warning:
     """A doubt about the run's own numbers; ``text`` ends in what to do about it."""
 
@@ -335,7 +389,8 @@ class Gain:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
     """``change`` is False when no setting is worth changing. ``ties`` are ids that could not be told apart from
-    the fastest; the recommended one is the cheapest of them. ``headspace`` is step_s / floor_s."""
+    the fastest; the recommended one is the cheapest of them. ``headspace`` is step_s / floor_s. ``execution`` is how to
+    run the step from now on, None where that is to stay or is not known."""
 
     candidate: str
     change: bool
@@ -348,6 +403,7 @@ class Recommendation:
     memory_bytes: int | None
     device_speedup_before_input_bound: float | None
     notes: tuple[str, ...] = ()
+    execution: Execution | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -409,6 +465,7 @@ class Run:
     gate: Gate | None = None
     shuffling: tuple[ShuffleChoice, ...] = ()
     executions: tuple[ExecutionResult, ...] = ()
+    execution_comparison: ExecutionComparison | None = None
     confirmed_from: int | None = None
     notes: tuple[str, ...] = ()
     timings_s: dict[str, float] = field(default_factory=dict)

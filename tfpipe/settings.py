@@ -266,6 +266,14 @@ def parse_order(word: str) -> Order:
     raise ValueError(f"{word!r} is neither map-batch nor batch-map")
 
 
+def parse_execution(word: str) -> Execution:
+    """One of EXECUTIONS."""
+    for execution in EXECUTIONS:
+        if word == execution:
+            return execution
+    raise ValueError(f"{word!r} is none of: {', '.join(EXECUTIONS)}")
+
+
 def parse_rewrites(word: str) -> Rewrites:
     """``default`` or ``off``."""
     if word == "default":

@@ -7,7 +7,9 @@ real executor keeps is checked for both in ``test_executors.py``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from tfpipe.messages import (
     CaptureTrace,
@@ -28,7 +30,7 @@ from tfpipe.messages import (
 )
 from tfpipe.records import Block, BlockKind, Data, Device, Environment, MapCode, Node, Step
 from tfpipe.runner.journal import VERSION, Started
-from tfpipe.settings import NamedSettings, PipelineSettings
+from tfpipe.settings import Execution, NamedSettings, PipelineSettings
 
 BATCH_SIZE = 32
 
@@ -47,6 +49,9 @@ class FakeMachine:
 
     fetch_s: dict[str, float]
     compute_s: float = 0.064
+    # Ways to run the step and their seconds, in place of ``compute_s``; ``twin_s`` as one tf.function beside them.
+    executions: dict[Execution, float] = field(default_factory=dict)
+    twin_s: float | None = None
     fetch_floor_s: float = 0.001
     profiled_fetch_s: dict[str, float] = field(default_factory=dict)
     slowdown: Callable[[float], float] = lambda now: 1.0
@@ -58,11 +63,12 @@ class FakeMachine:
     def execute(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         self.requests.append(request)
         if isinstance(request, Prepare):
-            return prepared(request.workload)
+            return self._prepared(request.workload)
+        compute_s = 0.0 if isinstance(request, MeasureCapacity) else self._compute_s(request.execution)
         if isinstance(request, MeasureFloor):
-            return Measured(block=self._block("floor", request.round, request.length, 0.0, self.compute_s))
+            return Measured(block=self._block("floor", request.round, request.length, 0.0, compute_s))
         if isinstance(request, MeasureFetchFloor):
-            block = self._block("fetch-floor", request.round, request.length, self.fetch_floor_s, self.compute_s)
+            block = self._block("fetch-floor", request.round, request.length, self.fetch_floor_s, compute_s)
             return Measured(block=block)
         identity = request.settings.id
         if identity in self.fail:
@@ -70,16 +76,28 @@ class FakeMachine:
         fetch_s = self.fetch_floor_s + self.fetch_s[identity]
         if isinstance(request, CaptureTrace):
             length = Length(warmup_steps=request.warmup_steps, warmup_s=0.0, steps=request.steps, seconds=0.0)
-            block = self._block("trace", 0, length, self.profiled_fetch_s.get(identity, fetch_s), self.compute_s)
+            block = self._block("trace", 0, length, self.profiled_fetch_s.get(identity, fetch_s), compute_s)
             return Traced(path=f"{request.logdir}/plugins/profile/2026", block=block, size_bytes=1000)
         if isinstance(request, MeasureCapacity):
             return Measured(block=self._block("capacity", request.round, request.length, fetch_s, 0.0))
         assert isinstance(request, MeasureStep)
-        block = self._block("step", request.round, request.length, fetch_s, self.compute_s)
+        block = self._block("step", request.round, request.length, fetch_s, compute_s)
         return Measured(block=block, executed=(Node(node="Batch", buffered_bytes=1000),), peak_memory_bytes=10**9)
 
     def close(self) -> None:
         self.closed = True
+
+    def _prepared(self, work: Workload) -> Prepared:
+        one = prepared(work)
+        steps = [replace(one.step, execution=execution, first_call_s=1.0) for execution in self.executions]
+        first, *others = steps or [one.step]
+        twin = None if self.twin_s is None else replace(one.step, execution="graph")
+        return msgspec.structs.replace(one, step=first, other_steps=tuple(others), twin=twin)
+
+    def _compute_s(self, execution: Execution | None) -> float:
+        if execution == "graph" and self.twin_s is not None:
+            return self.twin_s
+        return self.executions.get(execution or next(iter(self.executions), "graph"), self.compute_s)
 
     def _block(self, kind: BlockKind, number: int, length: Length, fetch_s: float, compute_s: float) -> Block:
         fetches: list[float] = []

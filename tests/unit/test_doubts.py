@@ -71,7 +71,7 @@ def slower_half(block):
     ("code", "change"),
     [
         ("generated-data", lambda run: replace(run, data=replace(run.data, generated=True))),
-        ("few-steps", lambda run: with_blocks(run, lambda b: replace(b, steps=1))),
+        ("few-steps", lambda run: with_blocks(run, lambda b: replace(b, steps=int(b.round < 2)))),
         (
             "noisy",
             lambda run: with_candidate(run, examples_per_s=Interval(value=100.0, low=80.0, high=120.0)),

@@ -47,7 +47,7 @@ def test_a_large_gain_that_is_not_sure_is_no_change(tmp_path):
 def test_of_the_equally_fast_the_one_with_least_memory(tmp_path):
     run = run_with(tmp_path, {SERIAL: 0.03, ONE: 0.0, TWO: 0.0})
     heavy = tuple(replace(c, buffered_bytes=10**9 if c.id == ONE else c.buffered_bytes) for c in run.candidates)
-    assert recommend(replace(run, candidates=heavy)).candidate == TWO
+    assert recommend(replace(run, candidates=heavy, confirmed_from=None)).candidate == TWO
 
 
 def test_memory_that_only_breathes_does_not_choose(tmp_path):

@@ -110,6 +110,11 @@ def attribute(blocks: Sequence[Block], floor: FloorEstimate) -> Attribution:
     )
 
 
+def mean_step_s(blocks: Sequence[Block]) -> Estimate:
+    """Seconds per step over all of ``blocks``. Raises ValueError for no counted steps."""
+    return _mean_step_s(stretches(blocks))
+
+
 def _mean_step_s(blocks: Sequence[Sequence[Stretch]]) -> Estimate:
     return ratio([[(stretch.step_s, stretch.steps) for stretch in block] for block in blocks])
 

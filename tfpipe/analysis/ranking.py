@@ -21,21 +21,30 @@ def measured(candidates: Sequence[Candidate]) -> list[Candidate]:
     return [c for c in candidates if c.status == "complete" and c.examples_per_s is not None]
 
 
+def contenders(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Those that may still turn out the fastest: measured, and not dropped by the search."""
+    return [c for c in measured(candidates) if c.dropped is None]
+
+
 def rate(candidate: Candidate) -> float:
     """Examples per second of a measured candidate."""
     assert candidate.examples_per_s is not None
     return candidate.examples_per_s.value
 
 
-def fastest(candidates: Sequence[Candidate]) -> Candidate:
+def fastest(candidates: Sequence[Candidate], *, since: int = 0) -> Candidate:
     """The one that was fastest in the median round, each round compared within itself. Raises ValueError for none.
 
+    Only rounds from ``since`` on count.
+
     The median of its rounds, so that one pause of the machine in one block does not choose; within rounds, so that
-    a machine that slows down between them does not either.
+    a machine that slows down between them does not either. A round's typical rate is that of the candidates that are
+    in every round, so that it does not rise where slow ones are dropped.
     """
-    rates = {c.id: _rates(c) for c in candidates}
+    rates = {c.id: _rates(c, since) for c in candidates}
     rounds = {number for by_round in rates.values() for number in by_round}
-    typical = {n: statistics.median(by_round[n] for by_round in rates.values() if n in by_round) for n in rounds}
+    throughout = [by_round for by_round in rates.values() if len(by_round) == len(rounds)] or [*rates.values()]
+    typical = {n: statistics.median(by_round[n] for by_round in throughout if n in by_round) for n in rounds}
 
     def relative(candidate: Candidate) -> tuple[float, float]:
         own = rates[candidate.id]
@@ -44,19 +53,20 @@ def fastest(candidates: Sequence[Candidate]) -> Candidate:
     return max(candidates, key=relative)
 
 
-def gain(numerator: Candidate, denominator: Candidate) -> Interval:
-    """How many times as fast ``numerator`` is, paired by round; with one round only, anything up to twice that."""
+def gain(numerator: Candidate, denominator: Candidate, *, since: int = 0) -> Interval:
+    """How many times as fast ``numerator`` is, paired by round from ``since`` on; with one round only, anything up to
+    twice that."""
     # Steps per second do as well as examples per second: the batch size is the same on both sides.
-    paired = paired_ratio(_rates(numerator), _rates(denominator))
+    paired = paired_ratio(_rates(numerator, since), _rates(denominator, since))
     if paired is not None:
         return paired
     value = rate(numerator) / rate(denominator)
     return Interval(value=value, low=0.0, high=value * 2)
 
 
-def is_tie(leader: Candidate, other: Candidate) -> bool:
+def is_tie(leader: Candidate, other: Candidate, *, since: int = 0) -> bool:
     """Whether ``other`` may be just as fast: not surely slower, or slower by less than is worth having."""
-    ratio = gain(leader, other)
+    ratio = gain(leader, other, since=since)
     return ratio.value < WORTHWHILE or (ratio.low <= 1.0 and ratio.value < TIE_LIMIT)
 
 
@@ -66,7 +76,7 @@ def is_settled(candidates: Sequence[Candidate]) -> bool:
     Settled means that no verdict is uncertain, and that each candidate is surely slower than the fastest or
     surely within WORTHWHILE of it.
     """
-    compared = measured(candidates)
+    compared = contenders(candidates)
     if not compared:
         return True
     if any(c.verdict is not None and c.verdict.bound == "uncertain" for c in compared):
@@ -76,5 +86,6 @@ def is_settled(candidates: Sequence[Candidate]) -> bool:
     return all(ratio.low > 1.0 or ratio.high < WORTHWHILE for ratio in ratios)
 
 
-def _rates(candidate: Candidate) -> dict[int, float]:
-    return rate_by_round([b for b in candidate.blocks if b.kind == "step" and not b.retraced])
+def _rates(candidate: Candidate, since: int) -> dict[int, float]:
+    counted = [b for b in candidate.blocks if b.kind == "step" and not b.retraced and b.round >= since]
+    return rate_by_round(counted)

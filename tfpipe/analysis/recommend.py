@@ -1,7 +1,9 @@
 """Which setting to use, from what was measured.
 
 The fastest candidate is the one with the most examples per second. Among those that cannot be told apart from it,
-the one that costs least is recommended. "No change worth making" is a full answer.
+the one that costs least is recommended. Where that is a change, it was measured once more beside what the user
+has, and those rounds alone decide: what looked fastest among many was also the luckiest. "No change worth making" is a
+full answer.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 
-from tfpipe.analysis.ranking import TIE_LIMIT, WORTHWHILE, fastest, gain, is_tie, measured, rate
+from tfpipe.analysis.ranking import TIE_LIMIT, WORTHWHILE, contenders, fastest, gain, is_tie, measured, rate
 from tfpipe.errors import TfpipeError
 from tfpipe.records import Candidate, Gain, Interval, Recommendation, Run
 from tfpipe.settings import PipelineSettings
@@ -17,6 +19,8 @@ from tfpipe.units import format_bytes, format_percent, format_rate, format_secon
 
 # Memory is compared in steps of this factor: buffers breathe, and noise must not choose.
 MEMORY_STEP = 1.5
+# The name of the candidate that leaves everything to AUTOTUNE, in settings.preset and runner.proposals.
+AUTOTUNE = "all AUTOTUNE"
 # A first batch that takes longer than this is worth a word.
 SLOW_START_S = 1.0
 
@@ -30,7 +34,8 @@ def recommend(run: Run, max_memory_bytes: int | None = None) -> Recommendation:
     compared = measured(run.candidates)
     if not compared:
         raise TfpipeError("No candidate of this run was measured to its end.", "See why with: tfpipe show")
-    allowed = [c for c in compared if max_memory_bytes is None or (c.buffered_bytes or 0) <= max_memory_bytes]
+    within = [c for c in compared if max_memory_bytes is None or (c.buffered_bytes or 0) <= max_memory_bytes]
+    allowed = contenders(within) or within
     if not allowed:
         least = min(compared, key=lambda c: c.buffered_bytes or 0)
         raise TfpipeError(
@@ -38,17 +43,18 @@ def recommend(run: Run, max_memory_bytes: int | None = None) -> Recommendation:
             f"{format_bytes(least.buffered_bytes)}, by {least.id}.",
             "Raise --max-memory, or profile smaller buffers: --shuffle-buffer and --prefetch.",
         )
-    leader = fastest(allowed)
     baseline = _baseline(run, compared)
-    equal = [c for c in allowed if c is leader or is_tie(leader, c)]
-    over_baseline = gain(leader, baseline)
+    since, confirmed = _confirmed(run, allowed, baseline)
+    leader = fastest(confirmed, since=since)
+    equal = [c for c in confirmed if c is leader or is_tie(leader, c, since=since)]
+    over_baseline = gain(leader, baseline, since=since)
     change = baseline not in allowed or (over_baseline.low > 1.0 and over_baseline.value >= WORTHWHILE)
     # What one would write without thinking is kept unless something is surely faster; then the cheapest of the
     # fastest is taken.
     chosen = min(equal, key=lambda c: cost(c, baseline.settings)) if change else baseline
     unsettled = not change and _may_be_slower(baseline, over_baseline)
-    ties = [] if unsettled else [c for c in equal if c is not chosen]
-    gains = _gains(run, chosen, compared)
+    ties = [] if unsettled else [c for c in allowed if c is not chosen and (c in equal or is_tie(leader, c))]
+    gains = _gains(run, chosen, compared, since)
     headspace = None
     if chosen.step_s is not None and chosen.floor_s:
         headspace = chosen.step_s.value / chosen.floor_s
@@ -64,8 +70,28 @@ def recommend(run: Run, max_memory_bytes: int | None = None) -> Recommendation:
         headspace=headspace,
         memory_bytes=chosen.buffered_bytes,
         device_speedup_before_input_bound=speedup,
-        notes=tuple(_notes(chosen, ties, compared, allowed)),
+        notes=tuple(_notes(chosen, ties, len(compared) - len(within))),
     )
+
+
+def finalists(run: Run) -> tuple[str, ...]:
+    """The ids between which a recommended change is decided: itself, what the user has, and all AUTOTUNE.
+
+    Raises:
+        TfpipeError: as ``recommend``.
+    """
+    ids = [recommend(run).candidate, run.current, *(c.id for c in measured(run.candidates) if c.name == AUTOTUNE)]
+    return tuple(dict.fromkeys(ids))
+
+
+def _confirmed(run: Run, allowed: Sequence[Candidate], baseline: Candidate) -> tuple[int, Sequence[Candidate]]:
+    """The first round that decides and the candidates measured in it; all of them where nothing was confirmed."""
+    since = run.confirmed_from
+    if since is not None and any(b.round >= since for b in baseline.blocks):
+        confirmed = [c for c in allowed if any(b.kind == "step" and b.round >= since for b in c.blocks)]
+        if any(c is not baseline for c in confirmed):
+            return since, confirmed
+    return 0, allowed
 
 
 def cost(candidate: Candidate, baseline: PipelineSettings) -> tuple[float, float, int]:
@@ -87,15 +113,20 @@ def _baseline(run: Run, compared: Sequence[Candidate]) -> Candidate:
     return next((c for c in compared if c.id == run.current), compared[0])
 
 
-def _gains(run: Run, chosen: Candidate, compared: Sequence[Candidate]) -> list[Gain]:
+def _gains(run: Run, chosen: Candidate, compared: Sequence[Candidate], since: int) -> list[Gain]:
     """Against the serial pipeline as written, the same as TensorFlow runs it, all AUTOTUNE, where measured, and what
     stands for the user's.
 
     A user's own pipeline is compared with itself as it is.
     """
+
+    def over(reference: Candidate, label: str) -> Gain:
+        both = since if any(b.kind == "step" and b.round >= since for b in reference.blocks) else 0
+        return Gain(over=reference.id, label=label, ratio=gain(chosen, reference, since=both))
+
     if run.pipeline is not None:
         theirs = [c for c in compared if c.id == run.current and c is not chosen]
-        return [Gain(over=c.id, label=c.name or c.id, ratio=gain(chosen, c)) for c in theirs]
+        return [over(c, c.name or c.id) for c in theirs]
 
     def serial(settings: PipelineSettings) -> bool:
         return settings.map_parallelism is None and settings.prefetch_depth == 0 and settings.order == "map-batch"
@@ -114,10 +145,10 @@ def _gains(run: Run, chosen: Candidate, compared: Sequence[Candidate]) -> list[G
     for label, matches in references:
         reference = next((c for c in compared if matches(c.settings)), None)
         if reference is not None and reference is not chosen:
-            gains.append(Gain(over=reference.id, label=label, ratio=gain(chosen, reference)))
+            gains.append(over(reference, label))
     current = next((c for c in compared if c.id == run.current), None)
     if current is not None and current is not chosen and current.id not in {known.over for known in gains}:
-        gains.insert(0, Gain(over=current.id, label=current.id, ratio=gain(chosen, current)))
+        gains.insert(0, over(current, current.id))
     return gains
 
 
@@ -203,9 +234,7 @@ def _why(
     return " ".join(sentences)
 
 
-def _notes(
-    chosen: Candidate, ties: Sequence[Candidate], compared: Sequence[Candidate], allowed: Sequence[Candidate]
-) -> list[str]:
+def _notes(chosen: Candidate, ties: Sequence[Candidate], left_out: int) -> list[str]:
     notes = []
     larger = [c for c in ties if c.settings.shuffle_buffer != chosen.settings.shuffle_buffer]
     if larger:
@@ -222,8 +251,6 @@ def _notes(
             f"The first batch takes {format_seconds(slow_start)} (buffers fill), again whenever the iterator is new; "
             "it is no part of the steady state above. A shuffle before the slow stages fills faster at the same rate."
         )
-    if len(allowed) < len(compared):
-        notes.append(
-            f"{len(compared) - len(allowed)} candidates were left out because they buffer more than the limit."
-        )
+    if left_out:
+        notes.append(f"{left_out} candidates were left out because they buffer more than the limit.")
     return notes

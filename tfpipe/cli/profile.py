@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tfpipe.records import Limits
     from tfpipe.runner.journal import Started
+    from tfpipe.settings import Execution
 
 
 @click.command(context_settings={"show_default": True, "max_content_width": 100})
@@ -37,6 +38,26 @@ if TYPE_CHECKING:
     "--step",
     metavar="STEP",
     help="resnet18, simulated:66ms, none or MODULE:FUNCTION.  [default: resnet18, for --pipeline simulated:66ms]",
+)
+@click.option(
+    "--execution",
+    metavar="LIST",
+    help="How to run the step: eager, layer, graph, xla, fit.  [default: as it is written, resnet18 as graph]",
+)
+@click.option(
+    "--precision",
+    default="float32",
+    type=click.Choice(["float32", "mixed_float16", "mixed_bfloat16"]),
+    help="ResNet18's.",
+)
+@click.option(
+    "--packaging",
+    default="functional",
+    type=click.Choice(["functional", "subclass", "module"]),
+    help="How ResNet18 is written.",
+)
+@click.option(
+    "--steps-per-execution", default=1, type=click.IntRange(1), metavar="N", help="Steps per call, of --execution fit."
 )
 @click.option("--width", default=64, type=click.IntRange(1, 4096), metavar="CHANNELS", help="ResNet18's base width.")
 @click.option(
@@ -248,6 +269,10 @@ def _started(options: dict[str, Any]) -> Started:
             step=step,
             width=options["width"],
             seed=options["seed"],
+            executions=_executions(options),
+            precision=options["precision"],
+            packaging=options["packaging"],
+            steps_per_execution=options["steps_per_execution"],
         ),
         knobs=knobs,
         candidates=candidates,
@@ -256,6 +281,14 @@ def _started(options: dict[str, Any]) -> Started:
         steps=options["steps"],
         time_budget_s=time_budget_s,
     )
+
+
+def _executions(options: dict[str, Any]) -> tuple[Execution, ...]:
+    """The ways to run the step that were asked for; none for as it is written."""
+    from tfpipe.settings import parse_execution, parse_list
+
+    text = options["execution"]
+    return () if text is None else parse_list("--execution", text, parse_execution)
 
 
 def _parsed(flag: str, text: str, parse: Callable[[str], T]) -> T:

@@ -8,8 +8,16 @@ import statistics
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from tfpipe.analysis.attribution import Attribution, FloorEstimate, attribute, estimate_floor, examples_per_s
+from tfpipe.analysis.attribution import (
+    Attribution,
+    FloorEstimate,
+    attribute,
+    estimate_floor,
+    examples_per_s,
+    mean_step_s,
+)
 from tfpipe.analysis.doubts import find_doubts
+from tfpipe.analysis.host import classify_host, host_fraction
 from tfpipe.analysis.memory import shared_row_bytes
 from tfpipe.analysis.recommend import recommend
 from tfpipe.analysis.shuffling import shuffle_table
@@ -17,7 +25,19 @@ from tfpipe.analysis.verdict import classify
 from tfpipe.conditions import compare_conditions
 from tfpipe.errors import TfpipeError
 from tfpipe.messages import Failed, Measured, Prepared
-from tfpipe.records import Block, Candidate, Floor, Interval, Node, Run, ShuffleChoice, TraceRecord
+from tfpipe.records import (
+    Block,
+    Candidate,
+    DeviceUse,
+    ExecutionResult,
+    Floor,
+    Interval,
+    Node,
+    Run,
+    ShuffleChoice,
+    Step,
+    TraceRecord,
+)
 from tfpipe.runfile import TRACES_NAME
 from tfpipe.runner.journal import (
     CandidateFailed,
@@ -26,13 +46,14 @@ from tfpipe.runner.journal import (
     CandidateSkipped,
     CandidateTraced,
     ConditionsRead,
+    Decided,
     Entry,
     Finished,
-    FloorMeasured,
     Started,
     WorkloadPrepared,
 )
-from tfpipe.settings import NamedSettings
+from tfpipe.runner.so_far import SoFar
+from tfpipe.settings import Execution, NamedSettings
 
 # Sizes that the table of shuffle buffers has besides those that were measured.
 SHUFFLE_BUFFERS = (1000, 5000, 10_000)
@@ -41,14 +62,16 @@ SHUFFLE_BUFFERS = (1000, 5000, 10_000)
 def assemble_run(entries: Sequence[Entry]) -> Run | None:
     """The run so far; None while the workload is not prepared or no floor is measured."""
     started = next((e for e in entries if isinstance(e, Started)), None)
-    prepared = next((e.prepared for e in entries if isinstance(e, WorkloadPrepared)), None)
     finished = next((e for e in entries if isinstance(e, Finished)), None)
-    floors = [e.measured.block for e in entries if isinstance(e, FloorMeasured)]
-    floor = _floor(floors)
-    chosen = next((e.candidates for e in entries if isinstance(e, CandidatesChosen)), None)
-    if started is None or prepared is None or chosen is None or floor is None:
+    so_far = SoFar(entries)
+    if started is None or not so_far.every(WorkloadPrepared) or not so_far.every(CandidatesChosen):
         return None
-    candidates = tuple(_candidate(named, entries, floor, prepared) for named in chosen)
+    prepared = so_far.prepared
+    main = _behind(so_far, so_far.main, so_far.candidates())
+    if main is None:
+        return None
+    floor, candidates = main
+    confirming = so_far.confirming
     run = Run(
         tfpipe_version=started.tfpipe_version,
         created=started.created,
@@ -56,17 +79,15 @@ def assemble_run(entries: Sequence[Entry]) -> Run | None:
         complete=finished is not None,
         environment=prepared.environment,
         data=prepared.data,
-        step=dataclasses.replace(prepared.step, traces=_step_traces(entries) or prepared.step.traces),
-        floor=Floor(
-            step_s=None if floor.step_s is None else _bound(floor.step_s.interval(low=0.0), candidates),
-            fetch_s=floor.fetch_s.value,
-            blocks=tuple(floors),
-        ),
+        step=_step(so_far, so_far.main),
+        floor=floor,
         pipeline=prepared.pipeline,
-        current=chosen[0].settings.id,
+        current=so_far.candidates()[0].settings.id,
         candidates=candidates,
         recommendation=None,
         warnings=(),
+        confirmed_from=None if confirming is None else confirming.round,
+        notes=prepared.notes,
         timings_s=prepared.timings_s | ({} if finished is None else finished.timings_s),
     )
     try:
@@ -79,7 +100,86 @@ def assemble_run(entries: Sequence[Entry]) -> Run | None:
         recommendation=recommendation,
         warnings=(*find_doubts(run), *changes),
         shuffling=_shuffling(run, prepared),
+        executions=_executions(so_far, None if recommendation is None else recommendation.candidate),
     )
+
+
+def _executions(so_far: SoFar, recommended: str | None) -> tuple[ExecutionResult, ...]:
+    """The ways to run the step, where there are several."""
+    results = []
+    for execution in so_far.executions if len(so_far.executions) > 1 else ():
+        behind = _behind(so_far, execution, so_far.candidates())
+        if behind is None:
+            continue
+        floor, candidates = behind
+        current, *others = candidates
+        chosen = next((c for c in others if c.id == recommended and c.step_s is not None), None)
+        results.append(
+            ExecutionResult(
+                step=_step(so_far, execution),
+                floor=floor,
+                current=current if current.step_s is not None else None,
+                recommended=chosen,
+                device_use=_device_use(chosen or current),
+            )
+        )
+    return tuple(results)
+
+
+def _device_use(candidate: Candidate) -> DeviceUse | None:
+    """That of the candidate's blocks together."""
+    uses = [b.device_use for b in candidate.blocks if b.kind == "step" and not b.retraced and b.device_use is not None]
+    samples = sum(use.samples for use in uses)
+    if not samples:
+        return None
+    mean = sum(use.samples * use.mean_fraction for use in uses) / samples
+    # Of samples from several blocks: the variance within them and between their means.
+    variance = sum(u.samples * (u.deviation_fraction**2 + (u.mean_fraction - mean) ** 2) for u in uses) / samples
+    watts = [use.power_w for use in uses if use.power_w is not None]
+    return DeviceUse(
+        source=uses[0].source,
+        mean_fraction=mean,
+        deviation_fraction=math.sqrt(variance),
+        samples=samples,
+        memory_bytes=max((use.memory_bytes for use in uses if use.memory_bytes is not None), default=None),
+        power_w=statistics.mean(watts) if watts else None,
+    )
+
+
+def _step(so_far: SoFar, execution: Execution) -> Step:
+    """The step with the number of graphs that were built for it in the whole run."""
+    prepared = so_far.prepared
+    step = next(step for step in (prepared.step, *prepared.other_steps) if step.execution == execution)
+    first = so_far.executions[0]
+    traces = [e.measured.step_traces for e in so_far.every(CandidateMeasured) if (e.execution or first) == execution]
+    return dataclasses.replace(step, traces=max((t for t in traces if t), default=None) or step.traces)
+
+
+def _behind(
+    so_far: SoFar, execution: Execution, named: Sequence[NamedSettings]
+) -> tuple[Floor, tuple[Candidate, ...]] | None:
+    """The floor of one way to run the step and the candidates measured with it; None before a floor is measured."""
+    blocks = [*so_far.floor_blocks("floor", execution), *so_far.floor_blocks("fetch-floor", so_far.main)]
+    estimate = _floor(blocks)
+    if estimate is None:
+        return None
+    graph = _graph_floor_s(so_far, execution)
+    candidates = tuple(_candidate(one, so_far, execution, estimate, graph) for one in named)
+    floor = Floor(
+        step_s=None if estimate.step_s is None else _bound(estimate.step_s.interval(low=0.0), candidates),
+        fetch_s=estimate.fetch_s.value,
+        blocks=tuple(blocks),
+        graph_step_s=graph,
+    )
+    return floor, candidates
+
+
+def _graph_floor_s(so_far: SoFar, execution: Execution) -> Interval | None:
+    """Compute alone of the same step as one ``tf.function``, where ``execution`` is not that."""
+    if execution in ("graph", "xla", "fit"):
+        return None
+    blocks = [b for b in so_far.floor_blocks("floor", "graph") if not b.retraced]
+    return mean_step_s(blocks).interval(low=0.0) if blocks else None
 
 
 def _shuffling(run: Run, prepared: Prepared) -> tuple[ShuffleChoice, ...]:
@@ -119,16 +219,14 @@ def _floor(blocks: Sequence[Block]) -> FloorEstimate | None:
     return estimate_floor([block for block in counted if block.kind == "floor"], fetch_floors)
 
 
-def _step_traces(entries: Sequence[Entry]) -> int | None:
-    return max((e.measured.step_traces or 0 for e in entries if isinstance(e, CandidateMeasured)), default=None)
-
-
-def _candidate(named: NamedSettings, entries: Sequence[Entry], floor: FloorEstimate, prepared: Prepared) -> Candidate:
+def _candidate(
+    named: NamedSettings, so_far: SoFar, execution: Execution, floor: FloorEstimate, graph_step_s: Interval | None
+) -> Candidate:
     identity = named.settings.id
-    measured = [e.measured for e in entries if isinstance(e, CandidateMeasured) and e.id == identity]
-    failed = next((e.failed for e in entries if isinstance(e, CandidateFailed) and e.id == identity), None)
-    traced = next((e for e in entries if isinstance(e, CandidateTraced) and e.id == identity), None)
-    batch_size = prepared.data.batch_size
+    measured = [e.measured for e in so_far.measured(identity, execution)]
+    failed = next((e.failed for e in so_far.every(CandidateFailed) if e.id == identity), None)
+    decisions = so_far.every(Decided)
+    batch_size = so_far.prepared.data.batch_size
     capacities = [m.block for m in measured if m.block.kind == "capacity"]
     through_step = [m for m in measured if m.block.kind == "step"]
     candidate = Candidate(
@@ -140,33 +238,42 @@ def _candidate(named: NamedSettings, entries: Sequence[Entry], floor: FloorEstim
         blocks=tuple(m.block for m in measured),
         capacity_examples_per_s=_capacity(capacities, batch_size),
         cpu_s_per_example=_cpu_s_per_example(capacities, batch_size),
+        capacity_executed=next((m.executed for m in measured if m.block.kind == "capacity"), ()),
+        predicted=next((e.predictions[identity] for e in decisions if identity in e.predictions), None),
+        dropped=next((e.drop[identity] for e in decisions if identity in e.drop), None),
     )
     # A block in which the step was traced anew measured the building of a graph, not a step.
     counted = [m.block for m in through_step if not m.block.retraced]
     if counted:
-        return _with_step(candidate, through_step, counted, traced, floor, prepared)
+        candidate = _with_step(candidate, through_step, counted, floor, so_far.prepared)
+        traced = next((e for e in so_far.every(CandidateTraced) if e.id == identity), None)
+        if traced is not None and execution == so_far.main:
+            candidate = _with_trace(candidate, traced, counted, floor)
+        return _with_verdict(candidate, execution, graph_step_s, counted)
     if failed:
         return candidate
-    skipped = next((e.reason for e in entries if isinstance(e, CandidateSkipped) and e.id == identity), None)
-    return dataclasses.replace(candidate, status="skipped", error=skipped or "Not measured before the run ended.")
+    host = classify_host([m.block for m in through_step], execution=execution)
+    skipped = next((e.reason for e in so_far.every(CandidateSkipped) if e.id == identity), None)
+    return dataclasses.replace(
+        candidate,
+        status="skipped",
+        verdict=host,
+        error=skipped or (host.statement if host else "Not measured before the run ended."),
+    )
 
 
 def _with_step(
     candidate: Candidate,
     through_step: Sequence[Measured],
     counted: Sequence[Block],
-    traced: CandidateTraced | None,
     floor: FloorEstimate,
     prepared: Prepared,
 ) -> Candidate:
     epoch_starts = [start for block in counted for start in block.epoch_start_s]
     by_round = sorted(through_step, key=lambda m: m.block.round)
     attribution = attribute(counted, floor)
-    fraction = _fraction(attribution)
-    contention = None if attribution.contention_fraction is None else attribution.contention_fraction.interval(high=1.0)
-    step_s = attribution.step_s.value
+    contention = attribution.contention_fraction
     rate = examples_per_s(attribution.step_s, prepared.data.batch_size).interval(low=0.0)
-    trace = None if traced is None else _trace(traced, attribution, floor)
     return dataclasses.replace(
         candidate,
         step_s=attribution.step_s.interval(low=0.0),
@@ -174,11 +281,8 @@ def _with_step(
         compute_s=attribution.compute_s,
         input_wait_s=attribution.input_wait_s,
         contention_s=attribution.contention_s,
-        input_fraction=fraction,
-        contention_fraction=contention,
-        verdict=None
-        if fraction is None or contention is None
-        else classify(fraction, contention, steps=sum(b.steps for b in counted), step_s=step_s),
+        input_fraction=_fraction(attribution),
+        contention_fraction=None if contention is None else contention.interval(high=1.0),
         examples_per_s=rate,
         first_batch_s=statistics.median(b.first_batch_s for b in counted if b.first_batch_s is not None),
         epoch_start_s=statistics.mean(epoch_starts) if epoch_starts else None,
@@ -187,9 +291,37 @@ def _with_step(
         epoch_s=None if prepared.data.examples is None else prepared.data.examples / rate.value,
         executed=by_round[-1].executed,
         autotune_moving=len(by_round) > 1 and _moved(by_round[-2].executed, by_round[-1].executed),
-        trace=trace,
-        profiler_overhead_fraction=None if trace is None else trace.overhead_fraction,
     )
+
+
+def _with_verdict(
+    candidate: Candidate, execution: Execution, graph_step_s: Interval | None, counted: Sequence[Block]
+) -> Candidate:
+    fraction, contention, step_s = candidate.input_fraction, candidate.contention_fraction, candidate.step_s
+    if fraction is None or contention is None or step_s is None or candidate.floor_s is None:
+        return candidate
+    graph_floor_s = None if graph_step_s is None else graph_step_s.value
+    host = classify_host(
+        [block for block in candidate.blocks if block.kind == "step"],
+        execution=execution,
+        input_fraction=fraction,
+        step_s=step_s.value,
+        floor_s=candidate.floor_s,
+        graph_floor_s=graph_floor_s,
+    )
+    steps = sum(block.steps for block in counted)
+    return dataclasses.replace(
+        candidate,
+        host_fraction=None if graph_floor_s is None else host_fraction(step_s.value, candidate.floor_s, graph_floor_s),
+        verdict=host or classify(fraction, contention, steps=steps, step_s=step_s.value),
+    )
+
+
+def _with_trace(
+    candidate: Candidate, traced: CandidateTraced, counted: Sequence[Block], floor: FloorEstimate
+) -> Candidate:
+    trace = _trace(traced, attribute(counted, floor), floor)
+    return dataclasses.replace(candidate, trace=trace, profiler_overhead_fraction=trace.overhead_fraction)
 
 
 def _trace(entry: CandidateTraced, unprofiled: Attribution, floor: FloorEstimate) -> TraceRecord:

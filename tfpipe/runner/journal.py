@@ -14,7 +14,7 @@ import msgspec
 from tfpipe.conditions import Conditions
 from tfpipe.errors import DataError
 from tfpipe.messages import Failed, Measured, Prepared, Traced, Workload
-from tfpipe.records import Explanation, Limits
+from tfpipe.records import Explanation, Limits, Prediction
 from tfpipe.runfile import lock, storage_error
 from tfpipe.settings import Execution, NamedSettings
 
@@ -57,11 +57,18 @@ class CandidatesChosen(_Entry, frozen=True):
     candidates: tuple[NamedSettings, ...]
 
 
-class CandidateDropped(_Entry, frozen=True):
-    """Not measured any further, and why; what was measured stays."""
+class Decided(_Entry, frozen=True):
+    """What the search made of the rounds up to ``round``.
 
-    id: str
-    reason: str
+    ``add`` takes part from the next one on, with what was expected of them by id; ``drop`` is not measured any further
+    (ids and why), but what was measured stays; ``stop`` ends the search.
+    """
+
+    round: int
+    add: tuple[NamedSettings, ...] = ()
+    predictions: dict[str, Prediction] = {}
+    drop: dict[str, str] = {}
+    stop: bool = False
 
 
 class Confirming(_Entry, frozen=True):
@@ -118,7 +125,7 @@ Entry: TypeAlias = (
     Started
     | WorkloadPrepared
     | CandidatesChosen
-    | CandidateDropped
+    | Decided
     | Confirming
     | FloorMeasured
     | CandidateMeasured

@@ -1,6 +1,7 @@
-"""The course of a run: prepare, floor and capacity, interleaved rounds, traces. Every result goes to the journal.
+"""The course of a run: prepare, floors, capacities, interleaved rounds, confirmation, traces.
 
-Knows no TensorFlow: whatever carries out the requests is an argument, and so are the clock and the display.
+Every result goes to the journal. Knows no TensorFlow: whatever carries out the requests is an argument, and so are the
+clock and the display.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 import random
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias
 
 from tfpipe.analysis.memory import fits
-from tfpipe.analysis.ranking import is_settled
+from tfpipe.analysis.ranking import gain
+from tfpipe.analysis.recommend import finalists
 from tfpipe.conditions import memory_limit_bytes, read_conditions
 from tfpipe.errors import TfpipeError
 from tfpipe.messages import (
@@ -28,7 +30,7 @@ from tfpipe.messages import (
     Prepared,
     Traced,
 )
-from tfpipe.records import Block
+from tfpipe.records import BlockKind
 from tfpipe.runner.assemble import assemble_run
 from tfpipe.runner.comparable import check_comparable
 from tfpipe.runner.executor import Executor
@@ -40,25 +42,32 @@ from tfpipe.runner.journal import (
     CandidateSkipped,
     CandidateTraced,
     ConditionsRead,
+    Confirming,
+    Decided,
     Finished,
     FloorMeasured,
     Journal,
     WorkloadPrepared,
 )
-from tfpipe.runner.plan import MIN_ROUNDS, PROBE, PROFILER_S, Plan, make_plan
-from tfpipe.runner.proposals import propose_candidates
+from tfpipe.runner.plan import CONFIRMED, MIN_ROUNDS, PROBE, PROFILER_S, Plan, make_plan
 from tfpipe.runner.reading import TraceReading
-from tfpipe.settings import NamedSettings
-
-T = TypeVar("T")
+from tfpipe.runner.search import make_search
+from tfpipe.runner.so_far import SoFar
+from tfpipe.settings import Execution, NamedSettings
 
 # Probe and capacity blocks come before the rounds.
 BEFORE_ROUNDS = -1
+# What is recommended, what the user has and all AUTOTUNE are measured side by side at least MIN_ROUNDS times more; up
+# to this often while it is not clear that the first is faster and time is left.
+MAX_CONFIRMING_ROUNDS = 20
 # A trace of this many events has some 15 MB and stops within seconds; an element-wise map makes about 31 per element,
 # and XProf's viewer ends at 5 million.
 MAX_TRACE_EVENTS = 400_000
 # A probe of one candidate stands for others that make up to this many times its events.
 PROBE_MARGIN = 4
+
+Floor: TypeAlias = MeasureFloor | MeasureFetchFloor
+Task: TypeAlias = Floor | tuple[NamedSettings, Execution]
 
 
 class WorkerBugError(Exception):
@@ -108,12 +117,9 @@ class Profile:
         self._events_per_step: int | None = None
         self._clock = clock
         self._begin = clock()
+        self._so_far = SoFar(journal.entries)
         # What an earlier process measured counts towards the budget.
-        self._earlier_s = sum(
-            entry.measured.block.elapsed_s
-            for entry in journal.entries
-            if isinstance(entry, FloorMeasured | CandidateMeasured)
-        )
+        self._earlier_s = self._so_far.measured_s
 
     def run(self) -> None:
         """Measure whatever is still missing.
@@ -124,25 +130,26 @@ class Profile:
         """
         begin = self._clock()
         self._prepare()
-        self._choose_candidates()
+        self._search = make_search(
+            self._started,
+            self._so_far.prepared,
+            self._so_far.prepared.environment.cores,
+            max_memory_bytes=self._max_memory_bytes,
+        )
+        if not self._so_far.every(CandidatesChosen):
+            self._journal.append(CandidatesChosen(candidates=self._search.first()))
         self._begin = self._clock()
         before = read_conditions()
         self._skip_what_cannot_fit()
-        if self._has_step:
-            self._measure_floor(MeasureFloor(round=BEFORE_ROUNDS, length=PROBE))
-        plan = make_plan(
-            floor_step_s=self._probed_floor_s(),
-            steps=self._started.steps,
-            candidates=len(self._alive()),
-            time_budget_s=self._started.time_budget_s,
-        )
-        for named in self._alive():
-            self._measure(
-                named, MeasureCapacity(settings=named.settings, round=BEFORE_ROUNDS, length=plan.capacity()), "alone"
-            )
-        self._measure_rounds(plan)
-        for named in self._alive():
-            self._capture_trace(named, plan)
+        for execution in self._executions:
+            self._measure_floor(MeasureFloor(round=BEFORE_ROUNDS, length=PROBE, execution=execution))
+        self._make_plans()
+        self._measure_capacities()
+        number = self._measure_rounds()
+        if not self._started.only_current:
+            self._confirm(number)
+        for named in self._so_far.alive():
+            self._capture_trace(named)
         self._journal.append(ConditionsRead(before=before, after=read_conditions()))
         timings_s = {"prepare": self._begin - begin, "measure": self._elapsed_s()}
         self._journal.append(Finished(timings_s=timings_s))
@@ -160,76 +167,149 @@ class Profile:
         if isinstance(reply, Failed):
             raise error_of(reply)
         assert isinstance(reply, Prepared)
-        earlier = self._entries(WorkloadPrepared)
+        earlier = self._so_far.every(WorkloadPrepared)
         if earlier:
             check_comparable(earlier[0].prepared, reply)
         else:
             self._journal.append(WorkloadPrepared(prepared=reply))
 
-    def _choose_candidates(self) -> None:
-        if self._entries(CandidatesChosen):
-            return
-        prepared = self._entries(WorkloadPrepared)[0].prepared
-        candidates = self._started.candidates
-        if candidates is None:
-            assert prepared.pipeline is not None
-            candidates = propose_candidates(
-                prepared.pipeline,
-                self._started.knobs,
-                cores=prepared.environment.cores,
-                yes=self._started.large_grid_allowed,
-            )
-        if self._started.only_current:
-            candidates = candidates[:1]
-        self._journal.append(CandidatesChosen(candidates=candidates))
-
     def _skip_what_cannot_fit(self) -> None:
         """Leave out candidates whose buffers alone are larger than the memory there is."""
-        prepared = self._entries(WorkloadPrepared)[0].prepared
         limits = [limit for limit in (self._max_memory_bytes, memory_limit_bytes()) if limit is not None]
         if not limits:
             return
-        for named in self._alive():
-            forecast = forecast_candidate(named.settings, prepared)
+        for named in self._so_far.alive():
+            forecast = forecast_candidate(named.settings, self._so_far.prepared)
             reason = None if forecast is None else fits(forecast, min(limits))
             if reason is not None:
                 self._journal.append(CandidateSkipped(id=named.settings.id, reason=reason))
 
-    def _measure_rounds(self, plan: Plan) -> None:
-        """Interleaved rounds, each in a random order of its own, until settled or out of time."""
+    def _make_plans(self) -> None:
+        """A plan for each way to run the step, since one may take many times as long as another."""
+        others = len(self._so_far.executions) - 1
+        each_round = len(self._so_far.alive()) + others + max(0, len(self._executions) - 1)
+        self._plans: dict[Execution, Plan] = {
+            execution: make_plan(
+                floor_step_s=self._so_far.probed_floor_s(execution),
+                steps=self._started.steps,
+                candidates=each_round,
+                time_budget_s=self._started.time_budget_s,
+            )
+            for execution in (*self._so_far.executions, *self._executions)
+        }
+
+    def _measure_capacities(self) -> None:
+        for named in self._so_far.alive():
+            request = MeasureCapacity(settings=named.settings, round=BEFORE_ROUNDS, length=self._plan.capacity())
+            self._measure(named, request, "alone")
+
+    def _measure_rounds(self) -> int:
+        """Interleaved rounds until the search stops or the time is over; the number of rounds."""
         number = 0
-        while self._alive() and (number < MIN_ROUNDS or self._worth_another_round(plan)):
-            tasks: list[NamedSettings | MeasureFloor | MeasureFetchFloor] = [*self._alive()]
-            if self._has_step:
-                tasks.append(MeasureFloor(round=number, length=plan.floor(number)))
-            if number < plan.fetch_floor_rounds:
-                tasks.append(MeasureFetchFloor(round=number, length=plan.fetch_floor()))
-            # Seeded by seed and round, so that a resumed run goes on in the same order.
-            random.Random(f"{self._started.workload.seed}/{number}").shuffle(tasks)
-            for task in tasks:
-                if isinstance(task, NamedSettings):
-                    length = plan.block(number, batch_s=self._batch_s(task))
-                    request = MeasureStep(settings=task.settings, round=number, length=length)
-                    self._measure(task, request, f"round {number + 1}")
-                else:
-                    self._measure_floor(task)
+        while alive := self._so_far.alive(number):
+            current = self._so_far.candidates()[0]
+            others = [(current, e) for e in self._so_far.executions if e != self._so_far.main and current in alive]
+            self._measure_round(number, [*((named, self._so_far.main) for named in alive), *others])
             number += 1
+            if number >= MIN_ROUNDS and self._decide(number - 1).stop:
+                break
+        return number
 
-    def _worth_another_round(self, plan: Plan) -> bool:
-        if plan.steps is not None:
-            return False
+    def _decide(self, number: int) -> Decided:
+        """What to do after round ``number``; as it was decided, where a run that was cut off had come that far."""
+        decided = self._so_far.decided(number)
+        if decided is None:
+            decided = self._decision(number)
+            self._journal.append(decided)
+        self._skip_what_cannot_fit()
+        self._measure_capacities()
+        return decided
+
+    def _decision(self, number: int) -> Decided:
         run = assemble_run(self._journal.entries)
-        if run is None or is_settled(run.candidates):
-            return False
+        if run is None:
+            return Decided(round=number, stop=True)
+        decision = self._search.next(run)
+        alive = [named.settings.id for named in self._so_far.alive() if named.settings.id not in decision.drop]
         elapsed_s = self._elapsed_s()
-        rounds = 1 + max(e.measured.block.round for e in self._entries(CandidateMeasured))
-        return elapsed_s + elapsed_s / rounds + self._traces_s(plan) <= self._started.time_budget_s
+        left_s = self._started.time_budget_s - elapsed_s - self._traces_s() - self._confirming_s()
+        each_s = elapsed_s / (number + 1) / max(1, len(self._so_far.alive()))
+        add = decision.add if left_s >= MIN_ROUNDS * each_s * (len(alive) + len(decision.add)) else ()
+        young = add or any(
+            len(self._so_far.blocks(identity, "step", self._so_far.main)) < MIN_ROUNDS for identity in alive
+        )
+        done = decision.stop or self._plan.steps is not None
+        return Decided(
+            round=number,
+            add=add,
+            predictions={
+                n.settings.id: decision.predictions[n.settings.id] for n in add if n.settings.id in decision.predictions
+            },
+            drop=dict(decision.drop),
+            stop=(done and not young) or left_s < each_s * (len(alive) + len(add)),
+        )
 
-    def _measure_floor(self, request: MeasureFloor | MeasureFetchFloor) -> None:
-        kind = "floor" if isinstance(request, MeasureFloor) else "fetch-floor"
-        if any(e.measured.block.kind == kind and e.measured.block.round == request.round for e in self._floors()):
+    def _confirm(self, number: int) -> None:
+        """Before a change is recommended, it is measured again beside what the user has."""
+        if self._so_far.confirming is None:
+            run = assemble_run(self._journal.entries)
+            if run is None or run.recommendation is None or not run.recommendation.change:
+                return
+            self._journal.append(Confirming(round=number, candidates=finalists(run)))
+        confirming = self._so_far.confirming
+        assert confirming is not None
+        for more in range(MAX_CONFIRMING_ROUNDS):
+            alive = self._so_far.alive(confirming.round + more)
+            others = [e for e in self._so_far.executions if e != self._so_far.main]
+            between = [named for named in alive if named.settings.id in confirming.candidates[:2]]
+            self._measure_round(
+                confirming.round + more,
+                [*((named, self._so_far.main) for named in alive), *((n, e) for n in between for e in others)],
+                side_by_side=True,
+            )
+            if more + 1 >= MIN_ROUNDS and (self._is_confirmed(confirming) or not self._has_time()):
+                return
+
+    def _is_confirmed(self, confirming: Confirming) -> bool:
+        run = assemble_run(self._journal.entries)
+        assert run is not None
+        chosen, current = (run.candidate(identity) for identity in confirming.candidates[:2])
+        return gain(chosen, current, since=confirming.round).low > 1.0
+
+    def _has_time(self) -> bool:
+        return self._elapsed_s() + self._traces_s() < self._started.time_budget_s
+
+    def _measure_round(
+        self, number: int, measured: Sequence[tuple[NamedSettings, Execution]], *, side_by_side: bool = False
+    ) -> None:
+        """One block of each, in an order of its own, and the floors among them; ``side_by_side``, behind them, so that
+        a slow spell of the machine that falls on one candidate falls on its neighbour too."""
+        tasks: list[Task] = [*measured]
+        for execution in self._executions:
+            length = self._plans[execution].floor(number)
+            tasks.append(MeasureFloor(round=number, length=length, execution=execution))
+        if number < self._plan.fetch_floor_rounds:
+            main = self._so_far.main
+            tasks.append(MeasureFetchFloor(round=number, length=self._plan.fetch_floor(), execution=main))
+        # Seeded by seed and round, so that a resumed run goes on in the same order.
+        random.Random(f"{self._started.workload.seed}/{number}").shuffle(tasks)
+        if side_by_side:
+            tasks.sort(key=lambda task: task[1] if isinstance(task, tuple) else "")
+        for task in tasks:
+            if isinstance(task, MeasureFloor | MeasureFetchFloor):
+                self._measure_floor(task)
+                continue
+            named, execution = task
+            length = self._plans[execution].block(number, batch_s=self._so_far.batch_s(named.settings.id))
+            request = MeasureStep(settings=named.settings, round=number, length=length, execution=execution)
+            self._measure(named, request, f"round {number + 1}")
+
+    def _measure_floor(self, request: Floor) -> None:
+        kind: BlockKind = "floor" if isinstance(request, MeasureFloor) else "fetch-floor"
+        execution = request.execution or self._so_far.executions[0]
+        if any(block.round == request.round for block in self._so_far.floor_blocks(kind, execution)):
             return
-        self._show("compute alone" if kind == "floor" else "an empty fetch")
+        self._show("compute alone" if kind == "floor" else "an empty fetch", execution)
         reply = self._executor.execute(request, timeout_s=self._timeout_s)
         if isinstance(reply, Failed) and reply.cause in ("died", "timeout"):
             # The floor is nobody's candidate: a worker that something ended gets a second chance.
@@ -237,26 +317,29 @@ class Profile:
         if isinstance(reply, Failed):
             raise error_of(reply)
         assert isinstance(reply, Measured)
-        self._journal.append(FloorMeasured(measured=reply))
+        self._journal.append(FloorMeasured(measured=reply, execution=execution))
 
     def _measure(self, named: NamedSettings, request: MeasureCapacity | MeasureStep, stage: str) -> None:
-        kind = "capacity" if isinstance(request, MeasureCapacity) else "step"
-        if any(b.kind == kind and b.round == request.round for b in self._blocks(named)) or self._has_failed(named):
+        kind: BlockKind = "step" if isinstance(request, MeasureStep) else "capacity"
+        execution = (isinstance(request, MeasureStep) and request.execution) or self._so_far.main
+        identity = named.settings.id
+        known = any(block.round == request.round for block in self._so_far.blocks(identity, kind, execution))
+        if known or self._so_far.has_failed(identity):
             return
-        self._show(f"{stage}: {named.name or named.settings.id}")
+        self._show(f"{stage}: {named.name or identity}", execution)
         reply = self._executor.execute(request, timeout_s=self._timeout_s)
         if isinstance(reply, Failed):
-            self._journal.append(CandidateFailed(id=named.settings.id, failed=reply))
+            self._journal.append(CandidateFailed(id=identity, failed=reply))
         else:
             assert isinstance(reply, Measured)
-            self._journal.append(CandidateMeasured(id=named.settings.id, measured=reply))
+            self._journal.append(CandidateMeasured(id=identity, measured=reply, execution=execution))
 
-    def _capture_trace(self, named: NamedSettings, plan: Plan) -> None:
+    def _capture_trace(self, named: NamedSettings) -> None:
         identity = named.settings.id
-        if any(entry.id == identity for entry in self._entries(CandidateTraced)):
+        if self._so_far.is_traced(identity):
             return
         self._show(f"trace: {named.name or identity}")
-        warmup_steps, wanted = plan.trace(self._step_s(named))
+        warmup_steps, wanted = self._plan.trace(self._so_far.step_s(identity))
         steps, note = self._within_budget(named, wanted)
         reply = self._trace(named, warmup_steps, steps)
         if isinstance(reply, Failed):
@@ -289,57 +372,53 @@ class Profile:
         logdir = self._traces / named.settings.id
         # What a probe or a killed process left is a trace that TensorBoard would list beside the whole one.
         shutil.rmtree(logdir, ignore_errors=True)
-        request = CaptureTrace(settings=named.settings, warmup_steps=warmup_steps, steps=steps, logdir=str(logdir))
+        request = CaptureTrace(
+            settings=named.settings,
+            warmup_steps=warmup_steps,
+            steps=steps,
+            logdir=str(logdir),
+            execution=self._so_far.main,
+        )
         reply = self._executor.execute(request, timeout_s=self._timeout_s)
         assert isinstance(reply, Traced | Failed)
         return reply
 
-    # --- what the journal says -------------------------------------------------------------------------------
+    # --- time ------------------------------------------------------------------------------------------------
 
     @property
     def _has_step(self) -> bool:
         return self._started.workload.step != "none"
 
-    def _entries(self, kind: type[T]) -> list[T]:
-        return [entry for entry in self._journal.entries if isinstance(entry, kind)]
+    @property
+    def _plan(self) -> Plan:
+        return self._plans[self._so_far.main]
 
-    def _floors(self) -> list[FloorMeasured]:
-        return self._entries(FloorMeasured)
+    @property
+    def _executions(self) -> tuple[Execution, ...]:
+        """Those whose compute alone is measured."""
+        if not self._has_step:
+            return ()
+        twin = self._so_far.prepared.twin
+        return (*self._so_far.executions, *(() if twin is None else (twin.execution,)))
 
-    def _has_failed(self, named: NamedSettings) -> bool:
-        return any(entry.id == named.settings.id for entry in self._entries(CandidateFailed))
-
-    def _alive(self) -> list[NamedSettings]:
-        candidates = self._entries(CandidatesChosen)[0].candidates
-        skipped = {entry.id for entry in self._entries(CandidateSkipped)}
-        return [n for n in candidates if n.settings.id not in skipped and not self._has_failed(n)]
-
-    def _blocks(self, named: NamedSettings) -> list[Block]:
-        return [e.measured.block for e in self._entries(CandidateMeasured) if e.id == named.settings.id]
-
-    def _probed_floor_s(self) -> float:
-        """Seconds per step of the first floor block; 0 with no step."""
-        blocks = [e.measured.block for e in self._floors() if e.measured.block.kind == "floor"]
-        return blocks[0].elapsed_s / blocks[0].steps if blocks else 0.0
-
-    def _batch_s(self, named: NamedSettings) -> float | None:
-        """Seconds per batch of the pipeline alone."""
-        capacity = next((b for b in self._blocks(named) if b.kind == "capacity"), None)
-        return None if capacity is None else capacity.elapsed_s / capacity.steps
-
-    def _step_s(self, named: NamedSettings) -> float:
-        blocks = [b for b in self._blocks(named) if b.kind == "step"]
-        return sum(b.elapsed_s for b in blocks) / sum(b.steps for b in blocks)
-
-    def _traces_s(self, plan: Plan) -> float:
+    def _traces_s(self) -> float:
         """Seconds that the traces will take."""
-        return sum(PROFILER_S + sum(plan.trace(self._step_s(n))) * self._step_s(n) for n in self._alive())
+        steps_s = [self._so_far.step_s(named.settings.id) for named in self._so_far.alive()]
+        return sum(PROFILER_S + sum(self._plan.trace(step_s)) * step_s for step_s in steps_s)
+
+    def _confirming_s(self) -> float:
+        """Seconds that MIN_ROUNDS of confirmation will take, of three candidates and the floor."""
+        length = self._plan.block(0, batch_s=None)
+        block_s = max(length.warmup_s + length.seconds, self._plan.floor_step_s)
+        return 0.0 if self._started.only_current else MIN_ROUNDS * CONFIRMED * block_s
 
     def _elapsed_s(self) -> float:
         """Seconds of measuring, those of an earlier process included."""
         return self._earlier_s + self._clock() - self._begin
 
-    def _show(self, text: str) -> None:
+    def _show(self, text: str, execution: Execution | None = None) -> None:
+        if execution is not None and len(self._so_far.executions) > 1:
+            text += f" ({execution})"
         self._display.show(text, elapsed_s=self._elapsed_s(), budget_s=self._started.time_budget_s)
 
 

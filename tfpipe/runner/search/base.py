@@ -1,4 +1,4 @@
-"""What a search is: from the run so far to what is measured next. Pure, so that a resumed run goes on as it would have."""
+"""What a search is: from the run so far to what is measured next. Pure, so that a resumed run goes on alike."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tfpipe.records import Run
+from tfpipe.records import Prediction, Run
 from tfpipe.settings import NamedSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """``add`` joins the rounds from now on, ``drop`` leaves them (ids and why), ``stop`` ends the search."""
+    """``add`` joins the rounds from now on, ``drop`` leaves them (ids and why), ``stop`` ends the search.
+
+    ``predictions`` are what the search expects of those it adds, by id, from before they are measured.
+    """
 
     add: tuple[NamedSettings, ...] = ()
     drop: Mapping[str, str] = field(default_factory=dict)
     stop: bool = False
+    predictions: Mapping[str, Prediction] = field(default_factory=dict)
 
 
 class Search(Protocol):

@@ -1,0 +1,95 @@
+"""Steps that the host holds up: Python dispatching operations one by one, or building graphs anew."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tfpipe.analysis.verdict import INPUT_MODERATE
+from tfpipe.records import Block, Interval, Retrace, Verdict
+from tfpipe.settings import Execution
+from tfpipe.units import format_percent, format_seconds
+
+# From this share of the step on, the host is the larger part of it, and without it the step would be at least twice as
+# fast, which no pipeline could bring. Forty small dense layers run eagerly have 96 %, a ResNet18 of width 64 on two
+# cores 27 %: that one computes most of the time, and its graph is faster partly because operations run side by side.
+HOST_BOUND = 0.5
+
+_PYTHON: dict[Execution, str] = {
+    "eager": "Python dispatching operations one by one",
+    "layer": "Python calling the tf.function of each layer",
+}
+
+
+def host_fraction(step_s: float, floor_s: float, graph_floor_s: float) -> float:
+    """The share of the step that is its own Python: what compute alone takes beyond that as one ``tf.function``.
+
+    Never below 0: where the graph is no faster, there is nothing to gain from it.
+    """
+    return max(0.0, floor_s - graph_floor_s) / step_s
+
+
+def classify_host(
+    blocks: Sequence[Block],
+    *,
+    execution: Execution,
+    input_fraction: Interval | None = None,
+    step_s: float | None = None,
+    floor_s: float | None = None,
+    graph_floor_s: float | None = None,
+) -> Verdict | None:
+    """The verdict *host-bound*, or None where that is not surely the case.
+
+    Building graphs anew for the larger part of the time of the ``blocks`` is enough by itself, also where no block is
+    left that counts. Else the step must hardly wait for input and be mostly its own Python. ``floor_s`` is compute
+    alone with the step as it runs, ``graph_floor_s`` with the same step as one ``tf.function``.
+    """
+    retracing = retracing_fraction(blocks)
+    if retracing >= HOST_BOUND:
+        return Verdict(bound="host", statement=_retracing_statement(retracing, blocks))
+    if input_fraction is None or not step_s or floor_s is None or not graph_floor_s:
+        return None
+    share = host_fraction(step_s, floor_s, graph_floor_s)
+    if input_fraction.high >= INPUT_MODERATE or share < HOST_BOUND:
+        return None
+    python = _PYTHON.get(execution, "the step's own Python")
+    return Verdict(
+        bound="host",
+        statement=(
+            f"Host-bound: {format_percent(share)} of each step is {python}; the same step as one tf.function takes "
+            f"{format_seconds(graph_floor_s)} instead of {format_seconds(floor_s)}: wrap it "
+            f"({times_as_fast(floor_s / graph_floor_s)}). No change of the pipeline would help."
+        ),
+    )
+
+
+def retracing_fraction(blocks: Sequence[Block]) -> float:
+    """The share of the time of the step blocks that went into calls in which a graph was built anew."""
+    steps = [block for block in blocks if block.kind == "step"]
+    elapsed_s = math.fsum(block.elapsed_s for block in steps)
+    retracing_s = math.fsum(retrace.seconds for block in steps for retrace in block.retraces)
+    return min(1.0, retracing_s / elapsed_s) if elapsed_s > 0 else 0.0
+
+
+def times_as_fast(times: float) -> str:
+    """``7.1 times as fast``, without decimals from ten on."""
+    return f"{times:.0f} times as fast" if times >= 9.95 else f"{times:.1f} times as fast"
+
+
+def _retracing_statement(fraction: float, blocks: Sequence[Block]) -> str:
+    steps = [block for block in blocks if block.kind == "step"]
+    retraces = [retrace for block in steps for retrace in block.retraces]
+    seconds: dict[tuple[str, str], float] = {}
+    for retrace in retraces:
+        key = retrace.function, retrace.cause
+        seconds[key] = seconds.get(key, 0.0) + retrace.seconds
+    function, cause = max(seconds, key=lambda key: seconds[key])
+    return (
+        f"Host-bound: {format_percent(fraction)} of the time goes into building graphs anew, {_times(retraces)} in "
+        f"{sum(block.steps for block in steps):,} steps, mostly of {function}: {cause.rstrip('.')}. Give it an "
+        "input_signature and tensors instead of Python values. No change of the pipeline would help."
+    )
+
+
+def _times(retraces: Sequence[Retrace]) -> str:
+    return "once" if len(retraces) == 1 else f"{len(retraces):,} times"
