@@ -1,5 +1,5 @@
 """``python -m tfpipe`` is the command ``tfpipe``."""
 
-from tfpipe.cli.main import main
+from tfpipe.cli.start import main
 
-main(prog_name="tfpipe")
+main()

@@ -10,14 +10,16 @@ import errno
 import fcntl
 import os
 import shutil
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 
+from tfpipe.consistency import find_contradiction
 from tfpipe.errors import DataError, TfpipeError, UsageError
-from tfpipe.records import Run
+from tfpipe.records import Candidate, Run
 
 FORMAT = "tfpipe-run"
 VERSION = 1
@@ -39,7 +41,7 @@ def run_from_json(text: bytes, where: str) -> Run:
     """The run in ``text``; ``where`` names the file in errors. Raises DataError."""
     try:
         content: Any = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(
             f"{where} is not a whole JSON file: {error}.",
             "It may have been cut short; repeat or resume the run.",
@@ -53,9 +55,13 @@ def run_from_json(text: bytes, where: str) -> Run:
             "Read it with the tfpipe that wrote it: " + str(content.get("tfpipe_version", "unknown")) + ".",
         )
     try:
-        return msgspec.convert(content, Run)
-    except msgspec.ValidationError as error:
+        run = msgspec.convert(content, Run)
+    except (msgspec.ValidationError, RecursionError) as error:
         raise DataError(f"{where} is damaged: {error}.", "Repeat the run.") from None
+    contradiction = find_contradiction(run)
+    if contradiction is not None:
+        raise DataError(f"{where} is damaged: {contradiction}.", "Repeat the run.")
+    return run
 
 
 def write_run(directory: Path, run: Run) -> Path:
@@ -134,6 +140,52 @@ def load_run(directory: Path) -> Run:
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}.", "Check its permissions.") from None
     return run_from_json(content, str(path))
+
+
+def find_candidate(run: Run, wanted: str) -> Candidate:
+    """The candidate of that id, name or number, counted from 1. Raises UsageError that lists what there is."""
+    for number, candidate in enumerate(run.candidates, start=1):
+        if wanted in (candidate.id, candidate.name, str(number)):
+            return candidate
+    raise UsageError(
+        f"There is no candidate {wanted!r} in this run.",
+        f"It has: {', '.join(candidate.id for candidate in run.candidates)}.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTrace:
+    """The trace of one candidate of a run; ``recommended`` says that it is the run's own choice. ``others`` are the ids
+    of the other candidates that have one."""
+
+    path: Path
+    candidate: str
+    recommended: bool
+    others: tuple[str, ...]
+
+
+def find_trace(path: Path, wanted: str | None) -> RunTrace | None:
+    """The trace of the candidate ``wanted``, or of what ``path``'s run recommends; None where ``path`` is no run.
+
+    A run is named by its directory, its ``run.json`` or its folder of traces.
+
+    Raises:
+        UsageError: no such candidate, or no trace of it.
+        DataError: the run is damaged.
+    """
+    directory = path.parent if path.name in (RUN_NAME, TRACES_NAME) else path
+    if not (directory / RUN_NAME).is_file():
+        return None
+    run = load_run(directory)
+    traces = {c.id: directory / c.trace.path for c in run.candidates if c.trace is not None}
+    chosen = run.current if run.recommendation is None else run.recommendation.candidate
+    candidate = chosen if wanted is None else find_candidate(run, wanted).id
+    if candidate not in traces:
+        hint = f"There is one of: {', '.join(traces)}." if traces else "Profile again, to the end."
+        raise UsageError(f"{directory} has no trace of {candidate}.", hint)
+    others = tuple(name for name in traces if name != candidate)
+    recommended = run.recommendation is not None and candidate == chosen
+    return RunTrace(path=traces[candidate], candidate=candidate, recommended=recommended, others=others)
 
 
 def new_run_directory(name: str | None, subject: str) -> Path:

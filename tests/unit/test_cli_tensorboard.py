@@ -47,7 +47,7 @@ def test_it_becomes_tensorboard(run_directory: Path, monkeypatch: pytest.MonkeyP
     assert result.exit_code == 0, result.stderr
     logdir = str(run_directory / "traces")
     assert started == [
-        [sys.executable, "-m", "tensorboard.main", "--logdir", logdir, "--host", "localhost", "--port", str(port)]
+        [sys.executable, "-m", "tfpipe.engine.board", "--logdir", logdir, "--host", "localhost", "--port", str(port)]
     ]
     assert f"http://localhost:{port}/" in result.stderr
 

@@ -55,7 +55,7 @@ def test_a_commands_help_leaves_tensorflow_alone(command: str) -> None:
 
 def test_help_imports_no_command_and_nothing_heavy() -> None:
     modules = modules_after("--help")
-    assert {name for name in modules if name.startswith("tfpipe.cli.")} == {"tfpipe.cli.main"}
+    assert {name for name in modules if name.startswith("tfpipe.cli.")} == {"tfpipe.cli.main", "tfpipe.cli.start"}
     assert modules.isdisjoint({"tensorflow", "numpy", "rich", "msgspec"})
 
 

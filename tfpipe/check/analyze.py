@@ -5,15 +5,18 @@ from __future__ import annotations
 import ast
 import difflib
 from dataclasses import dataclass
+from pathlib import Path
 
 from tfpipe.check.kinds import Kinds, returned_values
 from tfpipe.check.markers import read_markers
-from tfpipe.check.rules import CHECKS, RULES
+from tfpipe.check.rules import CHECKS, RULES, UNREADABLE
 from tfpipe.check.rules.base import File, Hit
 from tfpipe.check.source import Class, Function, Source
+from tfpipe.check.target import UnreadableError, read_source
 from tfpipe.check.traced import KERAS_METHODS, TracedCode
 from tfpipe.check_records import CheckedFile, Finding, Rule, TracedFunction
-from tfpipe.errors import TfpipeError, UsageError
+from tfpipe.errors import UsageError
+from tfpipe.printable import printable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,20 +36,59 @@ def analyze_source(path: str, text: str, name: str | None = None) -> Analysis:
         name: a function, a class, or ``Class.method``; None for the whole file.
 
     Raises:
-        TfpipeError: the text is no Python of this interpreter's version.
+        UnreadableError: the text is no Python of this interpreter's version.
         UsageError: there is no ``name`` in it.
     """
     try:
-        source = Source(path, text)
-    except SyntaxError as error:
-        raise TfpipeError(
-            f"{path}:{error.lineno or 1}: syntax error: {error.msg}.",
-            "Mend it first; tfpipe check reads only valid Python.",
-        ) from None
-    except ValueError as error:
-        raise TfpipeError(f"{path} is no Python source: {error}.", "Name a .py file.") from None
+        return _analyze(path, text, _parsed(path, text), name)
     except RecursionError:
-        raise TfpipeError(f"{path} is nested too deeply to be read.", "Check the functions one by one.") from None
+        hint = "Check the functions one by one."
+        raise UnreadableError(path, "nested too deeply to be read", hint) from None
+
+
+def analyze_file(path: Path, name: str | None = None) -> Analysis:
+    """As ``analyze_source``; a whole file that cannot be read is a finding in it and stops nothing.
+
+    Raises:
+        UnreadableError: the file that is to hold ``name`` cannot be read.
+        UsageError: there is no ``name`` in it.
+    """
+    shown = printable(path.as_posix())
+    try:
+        return analyze_source(shown, read_source(path), name)
+    except UnreadableError as error:
+        if name is not None:
+            raise
+        file = CheckedFile(path=shown, traced=(), suppressed=0, notes=())
+        return Analysis(file=file, findings=(_unreadable(shown, error),))
+
+
+def _unreadable(path: str, error: UnreadableError) -> Finding:
+    return Finding(
+        rule=UNREADABLE.name,
+        severity=UNREADABLE.severity,
+        path=path,
+        line=error.line,
+        column=1,
+        end_line=error.line,
+        end_column=1,
+        function="",
+        traced="",
+        message=error.problem,
+    )
+
+
+def _parsed(path: str, text: str) -> Source:
+    try:
+        return Source(path, text)
+    except SyntaxError as error:
+        hint = "Mend it first; tfpipe check reads only valid Python."
+        raise UnreadableError(path, f"syntax error: {error.msg}", hint, error.lineno or 1) from None
+    except ValueError as error:
+        raise UnreadableError(path, f"no Python source: {error}", "Name a .py file.") from None
+
+
+def _analyze(path: str, text: str, source: Source, name: str | None) -> Analysis:
     kinds = Kinds(source)
     code = TracedCode(source, kinds)
     file = File(source=source, kinds=kinds, code=code)

@@ -16,6 +16,15 @@ from tfpipe.errors import TfpipeError, UsageError
 _SKIPPED_DIRECTORIES = frozenset({"__pycache__", "node_modules", "build", "dist", "site-packages"})
 
 
+class UnreadableError(TfpipeError):
+    """A file that is no Python of this interpreter's version; ``problem`` says why, ``line`` where."""
+
+    def __init__(self, path: str, problem: str, hint: str, line: int = 1) -> None:
+        super().__init__(f"{path}:{line}: {problem}.", hint)
+        self.problem = problem
+        self.line = line
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """What to check: whole files, or one function or class of one file (``name``)."""
@@ -49,14 +58,14 @@ def find_target(text: str) -> Target:
 
 
 def read_source(path: Path) -> str:
-    """The text of a Python file in the encoding it declares. Raises TfpipeError."""
+    """The text of a Python file in the encoding it declares. Raises UnreadableError."""
     try:
         with tokenize.open(path) as file:
             return file.read()
     except OSError as error:
-        raise TfpipeError(f"{path} cannot be read: {error.strerror}.", "Check its permissions.") from None
+        raise UnreadableError(str(path), f"cannot be read: {error.strerror}", "Check its permissions.") from None
     except (SyntaxError, UnicodeDecodeError) as error:
-        raise TfpipeError(f"{path} is not Python source text: {error}.", "Save it as UTF-8.") from None
+        raise UnreadableError(str(path), f"not Python source text: {error}", "Save it as UTF-8.") from None
 
 
 def _split(text: str) -> tuple[str, str | None]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tfpipe.check_records import CheckedFile, CheckReport, Finding, RunAnswer, RunRequest, Severity
 
 Format = Literal["text", "json", "sarif", "github"]
+SHOWN_PATHS = 3
 
 
 @click.command()
@@ -60,13 +61,13 @@ def check(
       tfpipe check train.py:train_step --run --pipeline train.py:make_dataset
       tfpipe check src --format github --fail-on error
     """
-    from tfpipe.cli.terminal import terminal_width
+    from tfpipe.cli.terminal import require_utf8, show_text, terminal_width, write_exactly
 
     if list_rules:
         from tfpipe.check.rules import RULES
         from tfpipe.report.check_text import render_rules_text
 
-        click.echo(render_rules_text(RULES, terminal_width()), nl=False)
+        show_text(render_rules_text(RULES, terminal_width()))
         return
     if not targets:
         raise UsageError("Nothing to check was named.", "Write for example: tfpipe check train.py")
@@ -79,39 +80,55 @@ def check(
     if run_it and pipeline is None:
         hint = "Add --pipeline MODULE:FACTORY, a function that returns a data set."
         raise UsageError("--run needs batches to call it with.", hint)
+    if pipeline is not None:
+        require_utf8(targets[0], pipeline)
     report = _read(targets if pipeline is None else (*targets, pipeline))
     if pipeline is not None:
         report = _run(report, targets[0], pipeline, steps)
-    click.echo(_render(report, output_format, terminal_width()), nl=False)
+    text = _render(report, output_format, terminal_width())
+    show_text(text) if output_format in ("text", "github") else write_exactly(text)
     if fail_on is not None and (count := report.reached(fail_on)):
         findings = f"{count} finding{'' if count == 1 else 's'}"
         raise GateError(
             f"{findings} of severity {fail_on}{' or worse' if fail_on == 'warning' else ''}.",
             "Mend them, or switch a rule off on a line with: # tfpipe: ignore[rule-name]",
         )
+    _complain_of_unread(report)
+
+
+def _complain_of_unread(report: CheckReport) -> None:
+    """Raises TfpipeError for files that could not be checked."""
+    from tfpipe.check.rules import UNREADABLE
+
+    unread = [finding.path for finding in report.findings if finding.rule == UNREADABLE.name]
+    if unread:
+        which = f"{', '.join(unread[:SHOWN_PATHS])}{', ...' if len(unread) > SHOWN_PATHS else ''}"
+        files = f"{len(report.files)} file{'' if len(report.files) == 1 else 's'}"
+        raise TfpipeError(f"{len(unread)} of {files} could not be checked: {which}.", UNREADABLE.instead)
 
 
 def _read(targets: tuple[str, ...]) -> CheckReport:
     """All targets analysed; what several of them lead to is listed once."""
     from tfpipe import __version__
-    from tfpipe.check.analyze import analyze_source
+    from tfpipe.check.analyze import analyze_file
     from tfpipe.check.rules import RULES
-    from tfpipe.check.target import find_target, read_source
+    from tfpipe.check.target import find_target
     from tfpipe.check_records import CheckReport
+    from tfpipe.printable import printable
 
     files: dict[Path, CheckedFile] = {}
     findings: dict[tuple[str, str, int, int], Finding] = {}
     for text in targets:
         target = find_target(text)
         for path in target.files:
-            analysis = analyze_source(path.as_posix(), read_source(path), target.name)
+            analysis = analyze_file(path, target.name)
             known = files.get(path)
             files[path] = analysis.file if known is None else _merged(known, analysis.file)
             for finding in analysis.findings:
                 findings[finding.path, finding.rule, finding.line, finding.column] = finding
     return CheckReport(
         tfpipe_version=__version__,
-        targets=targets,
+        targets=tuple(map(printable, targets)),
         rules=RULES,
         files=tuple(files.values()),
         findings=_ordered(findings.values()),
@@ -152,19 +169,23 @@ def _ask(request: RunRequest) -> RunAnswer:
     import os
     import subprocess
     import sys
+    import tempfile
 
     import msgspec
 
     from tfpipe.check_records import RunAnswer
 
     click.echo("tfpipe: starting TensorFlow ...", err=True)
-    finished = subprocess.run(
-        [sys.executable, "-m", "tfpipe.engine.check_run"],
-        input=msgspec.json.encode(request),
-        stdout=subprocess.PIPE,
-        env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ},
-        check=False,
-    )
+    with tempfile.TemporaryDirectory(prefix="tfpipe-", ignore_cleanup_errors=True) as directory:
+        finished = subprocess.run(
+            [sys.executable, "-m", "tfpipe.engine.check_run", directory],
+            input=msgspec.json.encode(request),
+            stdout=subprocess.PIPE,
+            env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ},
+            # Ctrl-C is for this process, which then ends that one.
+            start_new_session=True,
+            check=False,
+        )
     try:
         return msgspec.json.decode(finished.stdout, type=RunAnswer)
     except msgspec.DecodeError:

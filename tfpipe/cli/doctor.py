@@ -14,12 +14,13 @@ def doctor() -> None:
     The exit code is 1 when something that tfpipe needs is broken.
     """
     from tfpipe.cli.health import check_machine, check_tensorflow, check_versions, run_probe
-    from tfpipe.cli.terminal import terminal_width, use_color
+    from tfpipe.cli.terminal import show_text, terminal_width, use_color
     from tfpipe.report.doctor import doctor_report
 
     checks = [*check_versions(), *check_machine()]
     click.echo("tfpipe: starting TensorFlow ...", err=True)
     checks += check_tensorflow(run_probe())
-    click.echo(doctor_report(checks, width=terminal_width(), color=use_color()), nl=False, color=True)
+    color = use_color()
+    show_text(doctor_report(checks, width=terminal_width(), color=color), color=color)
     if any(check.state == "broken" for check in checks):
         click.get_current_context().exit(EXIT_FAILED)

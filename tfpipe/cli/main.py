@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
+import os
+import signal
+import sys
+import traceback
 from typing import Any
 
 import click
 
 from tfpipe import __version__
-from tfpipe.errors import EXIT_INTERRUPTED, TfpipeError
+from tfpipe.cli.start import end_at_once
+from tfpipe.errors import EXIT_FAILED, EXIT_INTERRUPTED, TfpipeError
+from tfpipe.printable import printable
 
 # name -> (module that holds a command of that name, its line in the help), so that --help imports nothing.
 COMMANDS = {
@@ -38,17 +46,50 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        for stream in (sys.stdout, sys.stderr):
+            # A name that the terminal's encoding lacks is no reason to say nothing.
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+        try:
+            return super().main(*args, **extra)
+        except OSError as error:
+            if not _came_from_echo(error):
+                raise
+            _say(f"tfpipe: The output could not be written: {error.strerror}.")
+            _give_up_stdout()
+            sys.exit(EXIT_FAILED)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
+            if signal.getsignal(signal.SIGINT) is end_at_once:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
             return super().invoke(ctx)
         except TfpipeError as error:
-            click.echo(f"tfpipe: {error.message}", err=True)
+            _say(f"tfpipe: {error.message}")
             if error.hint:
-                click.echo(f"        {error.hint}", err=True)
+                _say(f"        {error.hint}")
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
-            click.echo("tfpipe: interrupted.", err=True)
+            _say("tfpipe: interrupted.")
             ctx.exit(EXIT_INTERRUPTED)
+
+
+def _say(text: str) -> None:
+    """To standard error, if that can be written: the exit code says the rest."""
+    with contextlib.suppress(OSError):
+        click.echo(printable(text), err=True)
+
+
+def _came_from_echo(error: OSError) -> bool:
+    """Whether a standard stream could not be written, and not some file of ours."""
+    return any(frame.f_code is click.echo.__code__ for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _give_up_stdout() -> None:
+    """Keep the interpreter from writing what is left when it ends, and from failing at that."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

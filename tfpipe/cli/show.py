@@ -9,7 +9,7 @@ import click
 from tfpipe.errors import UsageError
 
 if TYPE_CHECKING:
-    from tfpipe.records import Candidate, Run
+    from tfpipe.records import Run
 
 
 @click.command()
@@ -29,32 +29,31 @@ def show(run: str | None, wanted: str | None, sites: bool, form: str) -> None:
 
     RUN is a run directory or its run.json; left out, the newest under runs/.
     """
-    from tfpipe.cli.terminal import terminal_width, use_color
+    from tfpipe.cli.terminal import show_text, terminal_width, use_color, write_exactly
     from tfpipe.report.candidate import candidate_report
     from tfpipe.report.json_report import candidate_json
     from tfpipe.report.markdown import candidate_markdown, candidates_markdown
     from tfpipe.report.text import candidates_report
-    from tfpipe.runfile import find_run, load_run, run_to_json
+    from tfpipe.runfile import find_candidate, find_run, load_run, run_to_json
 
     directory = find_run(run)
     found = load_run(directory)
+    width, color = terminal_width(), use_color()
+    candidate = None if wanted is None else find_candidate(found, wanted)
     if sites:
-        click.echo(_sites(found, form), nl=False, color=True)
-        return
-    candidate = None if wanted is None else _find_candidate(found, wanted)
-    if form == "json":
-        text = run_to_json(found).decode() if candidate is None else candidate_json(found, candidate)
+        _show_sites(found, form)
+    elif form == "json":
+        write_exactly(run_to_json(found).decode() if candidate is None else candidate_json(found, candidate))
     elif form == "markdown":
-        text = candidates_markdown(found) if candidate is None else candidate_markdown(found, candidate, directory)
+        show_text(candidates_markdown(found) if candidate is None else candidate_markdown(found, candidate, directory))
     elif candidate is None:
-        text = candidates_report(found, directory, width=terminal_width(), color=use_color())
+        show_text(candidates_report(found, directory, width=width, color=color), color=color)
     else:
-        text = candidate_report(found, candidate, directory, width=terminal_width(), color=use_color())
-    click.echo(text, nl=False, color=True)
+        show_text(candidate_report(found, candidate, directory, width=width, color=color), color=color)
 
 
-def _sites(run: Run, form: str) -> str:
-    from tfpipe.cli.terminal import terminal_width, use_color
+def _show_sites(run: Run, form: str) -> None:
+    from tfpipe.cli.terminal import show_text, terminal_width, use_color, write_exactly
     from tfpipe.report.user_pipeline import sites_json, sites_markdown, sites_report
 
     if run.pipeline is None:
@@ -63,17 +62,9 @@ def _sites(run: Run, form: str) -> str:
             "See its candidates with tfpipe show.",
         )
     if form == "json":
-        return sites_json(run)
-    if form == "markdown":
-        return sites_markdown(run)
-    return sites_report(run, width=terminal_width(), color=use_color())
-
-
-def _find_candidate(run: Run, wanted: str) -> Candidate:
-    for number, candidate in enumerate(run.candidates, start=1):
-        if wanted in (candidate.id, candidate.name, str(number)):
-            return candidate
-    raise UsageError(
-        f"There is no candidate {wanted!r} in this run.",
-        f"It has: {', '.join(candidate.id for candidate in run.candidates)}.",
-    )
+        write_exactly(sites_json(run))
+    elif form == "markdown":
+        show_text(sites_markdown(run))
+    else:
+        color = use_color()
+        show_text(sites_report(run, width=terminal_width(), color=color), color=color)

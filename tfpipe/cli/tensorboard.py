@@ -20,20 +20,23 @@ def tensorboard(run: str | None, port: int) -> None:
     import os
     import sys
 
-    from tfpipe.runfile import TRACES_NAME, find_run
+    from tfpipe.printable import printable
+    from tfpipe.runfile import TRACES_NAME, find_run, load_run
 
-    traces = find_run(run) / TRACES_NAME
+    directory = find_run(run)
+    # What show refuses is not shown here either: HParams would come from a run that contradicts itself.
+    load_run(directory)
+    traces = directory / TRACES_NAME
     if not traces.is_dir() or not any(traces.iterdir()):
         raise UsageError(f"{traces} holds no traces.", "Make a run with traces: tfpipe profile --dataset cifar100")
     _check_installed()
     _check_port(port)
-    click.echo(
-        f"TensorBoard on {traces}: http://localhost:{port}/ (tabs Profile and HParams; Ctrl-C ends it)", err=True
-    )
+    about = f"TensorBoard on {traces}: http://localhost:{port}/ (tabs Profile and HParams; Ctrl-C ends it)"
+    click.echo(printable(about), err=True)
     # TensorBoard takes this process's place: signals and exit code are its own and nothing is left behind.
     arguments = ["--logdir", str(traces), "--host", "localhost", "--port", str(port)]
     environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
-    os.execve(sys.executable, [sys.executable, "-m", "tensorboard.main", *arguments], environment)
+    os.execve(sys.executable, [sys.executable, "-m", "tfpipe.engine.board", *arguments], environment)
 
 
 def _check_installed() -> None:

@@ -8,8 +8,11 @@ from collections.abc import Iterable
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.padding import Padding
+from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
+
+from tfpipe.printable import printable
 
 # Rich wraps at any width, but below this there is one word per line and less would split numbers.
 MIN_WIDTH = 20
@@ -18,7 +21,10 @@ _NARROW = 60
 
 
 def render(renderable: RenderableType, *, width: int, color: bool) -> str:
-    """``renderable`` as text without trailing blanks, one final newline; escape codes only with ``color``."""
+    """``renderable`` as text without trailing blanks, one final newline; escape codes only with ``color``.
+
+    Those codes are Rich's alone: what the text itself has of that kind is shown and not obeyed.
+    """
     file = io.StringIO()
     console = Console(
         file=file,
@@ -33,8 +39,9 @@ def render(renderable: RenderableType, *, width: int, color: bool) -> str:
         emoji=False,
         legacy_windows=False,
     )
-    console.print(renderable)
-    return "".join(line.rstrip() + "\n" for line in file.getvalue().splitlines())
+    segments = (Segment(printable(segment.text), segment.style) for segment in console.render(renderable))
+    console.print(Segments(segments), end="", crop=False)
+    return "".join(line.rstrip() + "\n" for line in file.getvalue().rstrip("\n").split("\n"))
 
 
 def paragraph(text: str, *, width: int, color: bool = False, style: str = "") -> str:
@@ -55,12 +62,17 @@ def pairs(rows: Iterable[tuple[str, str]], *, width: int, color: bool, indent: i
 
 
 def columns(heads: tuple[str, ...], rows: list[tuple[str, ...]], *, width: int, color: bool) -> str:
-    """Cells under their heads, the first column to the left; where that is too wide, each row as one sentence."""
+    """Cells under their heads, the first column to the left; where that is too wide, each row as one sentence.
+
+    A head may have several lines.
+    """
     if not rows:
         return ""
-    widths = [max(map(cell_len, column)) for column in zip(heads, *rows, strict=True)]
+    widths = [max(map(cell_len, [*head.split("\n"), *cells])) for head, *cells in zip(heads, *rows, strict=True)]
     if sum(widths) + 2 * (len(widths) - 1) > width:
-        sentences = (", ".join(f"{head} {cell}" for head, cell in zip(heads, row, strict=True)) for row in rows)
+        sentences = (
+            ", ".join(f"{' '.join(head.split())} {cell}" for head, cell in zip(heads, row, strict=True)) for row in rows
+        )
         return "".join(paragraph(sentence, width=width) for sentence in sentences)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for number, head in enumerate(heads):

@@ -8,6 +8,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import IO
 import psutil
 
 from tfpipe import messages
+from tfpipe.errors import TfpipeError
 from tfpipe.messages import Failed, Prepare, Progress, Reply, Request
 from tfpipe.runner.executor import OnProgress
 from tfpipe.units import format_bytes
@@ -28,10 +30,11 @@ MEMORY_CHECK_S = 0.2
 
 
 class ProcessExecutor:
-    """Runs ``command READ_FD WRITE_FD`` and exchanges JSON lines with it over two pipes.
+    """Runs ``command READ_FD WRITE_FD DIRECTORY`` and exchanges JSON lines with it over two pipes.
 
     Args:
-        command: the worker's command line, to which the two file descriptors are appended.
+        command: the worker's command line, to which are appended the two file descriptors, and a directory for the
+            files that TensorFlow generates, which goes when the worker goes, however that ends.
         on_progress: called with every ``Progress`` line.
         max_memory_bytes: a worker that grows beyond this is stopped; None lets it.
         log: where the worker's standard error goes, TensorFlow's chatter included; None leaves it on ours.
@@ -110,14 +113,21 @@ class _Worker:
     process: subprocess.Popen[bytes]
     requests: int
     replies: int
+    directory: tempfile.TemporaryDirectory[str]
     buffer: bytearray = field(default_factory=bytearray)
 
     @classmethod
     def start(cls, command: tuple[str, ...], log: IO[bytes] | None) -> _Worker:
         request_read, request_write = os.pipe()
         reply_read, reply_write = os.pipe()
+        try:
+            directory = tempfile.TemporaryDirectory(prefix="tfpipe-", ignore_cleanup_errors=True)
+        except OSError as error:
+            raise TfpipeError(
+                f"No temporary directory can be made: {error.strerror}.", "Set TMPDIR to a place that can be written."
+            ) from None
         process = subprocess.Popen(
-            [*command, str(request_read), str(reply_write)],
+            [*command, str(request_read), str(reply_write), directory.name],
             pass_fds=(request_read, reply_write),
             stdin=subprocess.DEVNULL,
             stderr=log,
@@ -126,7 +136,7 @@ class _Worker:
         )
         os.close(request_read)
         os.close(reply_write)
-        return cls(process=process, requests=request_write, replies=reply_read)
+        return cls(process=process, requests=request_write, replies=reply_read, directory=directory)
 
     def send(self, line: bytes) -> None:
         view = memoryview(line)
@@ -170,9 +180,12 @@ class _Worker:
         except subprocess.TimeoutExpired:
             self.kill()
             return "the worker closed its pipe without an answer and was stopped"
-        self._close_pipes()
+        self._clean_up()
         if code >= 0:
-            return f"the worker ended by itself with exit code {code}"
+            return (
+                f"the worker ended by itself with exit code {code}: the pipeline, the step or a library that they use "
+                "called os._exit, which ends a process at once"
+            )
         name = signal.Signals(-code).name
         if -code == signal.SIGKILL:
             return f"the worker was killed ({name}): most often the system ran out of memory"
@@ -182,7 +195,7 @@ class _Worker:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        self._close_pipes()
+        self._clean_up()
 
     def close(self) -> None:
         os.close(self.requests)
@@ -191,10 +204,11 @@ class _Worker:
             self.process.wait(GOODBYE_S)
         except subprocess.TimeoutExpired:
             self.kill()
-        self._close_pipes()
+        self._clean_up()
 
-    def _close_pipes(self) -> None:
+    def _clean_up(self) -> None:
         for descriptor in (self.requests, self.replies):
             if descriptor >= 0:
                 os.close(descriptor)
         self.requests = self.replies = -1
+        self.directory.cleanup()

@@ -6,6 +6,7 @@ import statistics
 from dataclasses import replace
 from pathlib import Path
 
+from tfpipe.printable import printable
 from tfpipe.trace.blocking import find_blocking
 from tfpipe.trace.findings import Facts, find_all
 from tfpipe.trace.host import view_host
@@ -38,7 +39,7 @@ def analyze_path(path: Path, *, session: str | None = None, host: str | None = N
         typical_s = statistics.median_low(sorted(row.step_s for row in rows))
         if typical_s > 0 and slowest.steps.mean_s >= SLOW_HOST * typical_s:
             main = _with_finding(slowest, typical_s, len(rows))
-    return SessionAnalysis(main=main, hosts=rows, other_sessions=found.others)
+    return SessionAnalysis(main=main, hosts=rows, other_sessions=tuple(map(printable, found.others)))
 
 
 def analyze_trace(path: Path, *, session: str | None = None, host: str | None = None) -> TraceAnalysis:
@@ -49,7 +50,7 @@ def analyze_trace(path: Path, *, session: str | None = None, host: str | None = 
 def analyze_file(path: Path, *, session: str | None = None) -> TraceAnalysis:
     """What the trace in the file ``path`` says. Raises DataError."""
     space = read_space(path)
-    return analyze_space(space, path=str(path), session=session)
+    return analyze_space(space, path=printable(str(path)), session=session and printable(session))
 
 
 def analyze_space(space: Space, *, path: str, session: str | None = None) -> TraceAnalysis:

@@ -47,6 +47,9 @@ def run(*arguments: str) -> Result:
         (["missing.py"], 2),
         (["warned.py:g"], 2),
         (["broken.py"], 1),
+        (["broken.py:f"], 1),
+        (["."], 1),
+        ([".", "--fail-on", "error"], 3),
         ([], 2),
         (["warned.py", "--run"], 2),
         (["warned.py:f", "--run"], 2),
@@ -57,7 +60,7 @@ def run(*arguments: str) -> Result:
 def test_exit_codes(folder: Path, arguments: list[str], code: int) -> None:
     result = run(*arguments)
     assert result.exit_code == code
-    assert bool(result.stdout) == (code in (0, 3))
+    assert bool(result.stdout) == (code in (0, 3) or arguments in (["broken.py"], ["."]))
     assert bool(result.stderr) == (code != 0)
 
 
@@ -65,6 +68,23 @@ def test_the_gate_is_told_on_stderr(folder: Path) -> None:
     result = run("warned.py", "wrong.py", "--fail-on", "warning")
     assert result.stderr.splitlines()[0] == "tfpipe: 2 findings of severity warning or worse."
     assert result.stdout.endswith("1 error and 1 warning in 2 traced functions in 2 files.\n")
+
+
+def test_a_broken_file_stops_no_other(folder: Path) -> None:
+    (folder / "latin.py").write_bytes(b"x = '\xe9'\n")
+    (folder / "deep.py").write_text("x = " + "+".join(["1"] * 5000))
+    result = run(".")
+    assert "broken.py:1:1: error: unreadable-file\n    syntax error: " in result.stdout
+    assert "deep.py:1:1: error: unreadable-file\n    nested too deeply to be read.\n" in result.stdout
+    assert "latin.py:1:1: error: unreadable-file\n    not Python source text: " in result.stdout
+    assert "warned.py:5:5: warning: python-print\n" in result.stdout
+    assert result.stdout.endswith("4 errors and 1 warning in 2 traced functions in 5 files.\n")
+    assert result.stderr.splitlines()[0] == ("tfpipe: 3 of 5 files could not be checked: broken.py, deep.py, latin.py.")
+
+
+@pytest.mark.parametrize("form", ["json", "sarif", "github"])
+def test_a_broken_file_is_in_every_format(folder: Path, form: str) -> None:
+    assert "unreadable-file" in run(".", "--format", form).stdout
 
 
 def test_a_directory_and_a_file_in_it_are_listed_once(folder: Path) -> None:

@@ -16,4 +16,14 @@ CHECKS: tuple[Check, ...] = (
     *training.CHECKS,
     *py_function.CHECKS,
 )
-RULES: tuple[Rule, ...] = tuple(check.rule for check in CHECKS)
+# The one that is broken before any other can be looked for.
+UNREADABLE = Rule(
+    name="unreadable-file",
+    severity="error",
+    summary="a file that is no Python source",
+    reason="What cannot be read cannot run, and nothing in it was checked.",
+    instead="Mend it, or name the files to check without it.",
+    bad="def step(batch:\n    return batch\n",
+    good="def step(batch):\n    return batch\n",
+)
+RULES: tuple[Rule, ...] = (*(check.rule for check in CHECKS), UNREADABLE)

@@ -368,7 +368,7 @@ import tensorflow as tf
 def augment(image):
     return image * tf.random.uniform([], 0.8, 1.2)
 
-pixels = np.random.uniform(size=[8, 4, 4, 3])
+pixels = np.random.uniform(size=[8, 4, 4, 3]).astype("float32")
 images = tf.data.Dataset.from_tensor_slices(pixels).map(augment)
 """,
     ),
