@@ -73,6 +73,15 @@ def needs_three(a, b, c):
 
 def fails():
     raise OSError("no data")
+
+
+def make_step(element_spec):
+    @tf.function(input_signature=element_spec)
+    def step(x, y):
+        print("building a graph")
+        return tf.reduce_sum(x - y)
+
+    return step
 '''
 
 
@@ -141,7 +150,7 @@ def test_a_step_function(folder: Path) -> None:
     # Nothing in the file calls it with several shapes; only the run shows that the last batch builds a graph.
     status, evidence = found["missing-input-signature"]
     assert status == "seen"
-    assert evidence.endswith("x is now float32 [4, 4], was float32 [8, 4]")
+    assert evidence.endswith("x is now float32 [4, 4], was float32 [8, 4]; y is now float32 [4, 4], was float32 [8, 4]")
     (function,) = content["run"]["functions"]
     assert (function["calls"], function["traces"]) == (3, 3)
     assert function["operations"] > 100
@@ -165,6 +174,14 @@ def test_a_module_with_a_signature_is_traced_once(folder: Path) -> None:
     assert by_rule(content)["python-print"] == ("seen", "ran once in 3 calls")
     assert "missing-input-signature" not in by_rule(content)
     assert content["run"]["functions"][0]["traces"] == 1
+
+
+def test_what_makes_a_step_is_called_once_and_its_step_is_run(folder: Path) -> None:
+    content = json.loads(check(folder, "steps.py:make_step").stdout)
+    assert by_rule(content)["python-print"] == ("seen", "ran once in 3 calls")
+    (function,) = content["run"]["functions"]
+    assert (function["function"], function["calls"], function["traces"]) == ("make_step.step", 3, 1)
+    assert content["run"]["error"] is None
 
 
 def test_what_cannot_be_run(folder: Path) -> None:

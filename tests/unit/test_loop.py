@@ -6,6 +6,7 @@ import pytest
 
 from tfpipe.engine.loop import STRETCH, EndOfDataError, drive, drive_floor
 from tfpipe.messages import Length
+from tfpipe.records import DeviceUse, Retrace
 
 
 class Clock:
@@ -145,17 +146,100 @@ def test_a_data_set_that_ends_says_how_far_it_came():
         drive(iter([1, 2]), FakeStep(clock, 0.5), length(steps=4), kind="step", round=0, clock=clock)
 
 
-def test_new_traces_inside_the_block_are_noted():
+class Retracing(FakeStep):
+    """Builds a graph in the calls ``graphs``, counted from 1, and has built one before the block."""
+
+    def __init__(self, clock: Clock, graphs: set[int], **arguments: bool) -> None:
+        super().__init__(clock, 0.5, **arguments)
+        self.graphs = graphs
+        self.retraces = [retrace(0)]
+
+    def __call__(self, batch: object) -> None:
+        super().__call__(batch)
+        if self.calls in self.graphs:
+            self.retraces.append(retrace(self.calls))
+
+
+def retrace(call: int) -> Retrace:
+    return Retrace(function="train", cause=f"x is now {call}", seconds=0.25)
+
+
+@pytest.mark.parametrize("synchronous", [True, False])
+def test_new_graphs_belong_to_the_block_and_spoil_what_they_are_counted_in(synchronous: bool) -> None:
+    clock = Clock()
+    step = Retracing(clock, {1, 3, 4, 6}, synchronous=synchronous)
+    block = drive(
+        batches(clock, 0.25),
+        step,
+        length(warmup_steps=3, steps=3),
+        kind="step",
+        round=0,
+        retraces=step.retraces,
+        clock=clock,
+    )
+    assert block.warmup_retraces == (retrace(1), retrace(3))
+    assert block.retraces == (retrace(4), retrace(6))
+    assert block.retraced == 2
+    floor = drive_floor("batch", step, length(steps=2), round=0, retraces=step.retraces, clock=clock)
+    assert (floor.retraced, floor.retraces, floor.warmup_retraces) == (0, (), ())
+
+
+USE = DeviceUse(source="nvml", mean_fraction=0.5, deviation_fraction=0.25, samples=4)
+
+
+class FakeSampler:
+    """Notes how many steps were done when it was started and stopped."""
+
+    def __init__(self, step: FakeStep) -> None:
+        self.step = step
+        self.running = False
+        self.at: list[int] = []
+
+    def start(self) -> None:
+        assert not self.running
+        self.running = True
+        self.at.append(self.step.calls)
+
+    def stop(self) -> DeviceUse | None:
+        assert self.running
+        self.running = False
+        self.at.append(self.step.calls)
+        return USE
+
+
+def test_the_device_is_sampled_in_the_counted_part_until_it_has_finished() -> None:
+    clock = Clock()
+
+    class Finishing(FakeStep):
+        def finish(self, result: object) -> None:
+            assert sampler.running or not sampler.at, "its last work belongs to the block"
+
+    step = Finishing(clock, 0.5, synchronous=False)
+    sampler = FakeSampler(step)
+    block = drive(
+        batches(clock, 0.25),
+        step,
+        length(warmup_steps=3, steps=4),
+        kind="step",
+        round=0,
+        sampler=sampler,
+        clock=clock,
+    )
+    assert block.device_use == USE
+    assert sampler.at == [3, 7]
+    floor = drive_floor("batch", FakeStep(clock, 0.5), length(steps=2), round=0, sampler=sampler, clock=clock)
+    assert floor.device_use == USE
+    assert run(FakeStep(clock, 0.5), clock, length()).device_use is None
+
+
+def test_the_sampler_stops_with_a_block_that_fails() -> None:
     clock = Clock()
     step = FakeStep(clock, 0.5)
-
-    class Retracing(FakeStep):
-        @property
-        def traces(self):  # type: ignore[override]
-            return self.calls
-
-    assert run(step, clock, length()).retraced == 0
-    assert run(Retracing(clock, 0.5), clock, length(warmup_steps=3)).retraced == 4
+    sampler = FakeSampler(step)
+    with pytest.raises(EndOfDataError):
+        drive(iter([1, 2]), step, length(steps=4), kind="step", round=0, sampler=sampler, clock=clock)
+    assert not sampler.running
+    assert sampler.at == [0, 2]
 
 
 def test_the_end_of_an_epoch_is_no_step_and_its_length_is_kept_apart():

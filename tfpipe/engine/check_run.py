@@ -1,6 +1,7 @@
-"""``python -m tfpipe.engine.check_run``: findings of ``tfpipe check`` confirmed by running the code.
+"""``python -m tfpipe.engine.check_run DIRECTORY``: findings of ``tfpipe check`` confirmed by running the code.
 
-A request as JSON on stdin, the answer as JSON on stdout; everything the user's code prints goes to stderr.
+A request as JSON on stdin, the answer as JSON on stdout; everything the user's code prints goes to stderr. Generated
+files go into the directory, which the parent removes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import msgspec
 
 from tfpipe.check_records import CheckRun, Finding, FunctionTraces, RunAnswer, RunRequest
+from tfpipe.engine.housekeeping import generated_code_in, import_quietly
 from tfpipe.errors import TfpipeError, UsageError
 
 _EFFECTS = frozenset({"python-print", "outer-state", "python-file", "python-time", "python-random"})
@@ -26,7 +28,6 @@ _CREATION = frozenset({"variable-in-function", "keras-object-in-function"})
 # Rules whose mistake raises where it stands.
 _RAISING = frozenset({"tensor-numpy", "tensor-to-bool", "tensor-assert", "tensor-to-number", "tensor-len"}) | _CREATION
 _SIGNATURE = "missing-input-signature"
-_NOW = " is now "
 _UNREACHED = "the run did not come here"
 # Mistakes outside traced code that only repetition makes costly.
 _REPEATED = frozenset({"python-argument", "function-in-loop"})
@@ -50,7 +51,7 @@ def run_check(request: RunRequest) -> RunAnswer:
         _import_probed(reference, request.findings, probes)
     target = load_function(request.target, "the target")
     dataset = _make_dataset(load_function(request.pipeline))
-    step = _make_step(target, request.target)
+    step = _make_step(target, request.target, dataset.element_spec)
     with _watch_training_flags() as modes:
         run = _drive(step, dataset, request.steps)
     eager = bool(tf.config.functions_run_eagerly())
@@ -123,11 +124,10 @@ class Step:
     name: str
     function: Any
     arguments: Callable[[Any], tuple[Any, ...]]
-    parameters: tuple[str, ...]
     is_users: bool = True
 
 
-def _make_step(target: Any, text: str) -> Step:
+def _make_step(target: Any, text: str, spec: Any) -> Step:
     import keras
     import tensorflow as tf
 
@@ -142,6 +142,10 @@ def _make_step(target: Any, text: str) -> Step:
         owner = load_function(owner_text, "the target")
         if inspect.isclass(owner):
             target = getattr(_instance(owner, owner_text), name.rpartition(".")[2])
+    elif _is_factory(target):
+        target = _made_by(target, text, spec)
+        python = getattr(target, "python_function", target)
+        name = getattr(python, "__qualname__", name).replace("<locals>.", "")
     if isinstance(target, keras.Model) and target.compiled:
         # As Keras's fit wraps it.
         step: Any = tf.function(lambda data: target.train_step(data), autograph=False, reduce_retracing=True)
@@ -149,7 +153,6 @@ def _make_step(target: Any, text: str) -> Step:
             name=f"{name}.train_step",
             function=step,
             arguments=lambda element: (element,),
-            parameters=("data",),
             is_users=False,
         )
     if isinstance(target, keras.layers.Layer):
@@ -158,7 +161,6 @@ def _make_step(target: Any, text: str) -> Step:
             name=f"{name}.call",
             function=step,
             arguments=lambda element: (_first(element),),
-            parameters=("inputs",),
             is_users=False,
         )
     python = getattr(target, "python_function", target)
@@ -167,12 +169,10 @@ def _make_step(target: Any, text: str) -> Step:
         call = target.__call__
         function = call if isinstance(call, tf.types.experimental.PolymorphicFunction) else None
         python = getattr(call, "python_function", call)
-    names = _positional(python)
     return Step(
         name=name,
         function=function if function is not None else tf.function(target),
         arguments=lambda element: _spread(element, python, name),
-        parameters=tuple(names),
     )
 
 
@@ -192,18 +192,30 @@ def _instance(target: Any, text: str) -> Any:
     raise error
 
 
+def _is_factory(target: Any) -> bool:
+    """Whether it makes a step for ``tfpipe profile --step``: a function that takes the data set's element spec."""
+    return inspect.isfunction(target) and list(inspect.signature(target).parameters) in (["element_spec"], ["spec"])
+
+
+def _made_by(factory: Callable[[Any], Any], text: str, spec: Any) -> Any:
+    from tfpipe.engine.frames import user_code_error
+
+    error: TfpipeError
+    try:
+        made = factory(spec)
+    except Exception as raised:
+        error = user_code_error(text, raised, "It is called with the data set's element_spec.")
+    else:
+        if callable(made):
+            return made
+        error = UsageError(
+            f"{text} returned a {type(made).__name__}, not a step.", "Return the function that trains on one batch."
+        )
+    raise error
+
+
 def _first(element: Any) -> Any:
     return element[0] if isinstance(element, tuple) else element
-
-
-def _positional(python: Any) -> list[str]:
-    try:
-        parameters = list(inspect.signature(python).parameters.values())
-    except (TypeError, ValueError):
-        return []
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    names = [parameter.name for parameter in parameters if parameter.kind in kinds]
-    return names[1:] if names[:1] == ["self"] else names
 
 
 def _spread(element: Any, python: Any, name: str) -> tuple[Any, ...]:
@@ -228,15 +240,15 @@ def _spread(element: Any, python: Any, name: str) -> tuple[Any, ...]:
 
 def _drive(step: Step, dataset: Any, steps: int) -> CheckRun:
     """Call the step with up to ``steps`` batches, counting the graphs that it builds and why."""
-    causes: list[str] = []
-    known: list[tuple[Any, ...]] = []
+    from tfpipe.engine.retracing import FIRST_CALL, TraceWatch
+
+    watch = TraceWatch()
     calls = 0
     error: str | None = None
     arguments: tuple[Any, ...] | None = None
     start = time.perf_counter()
     iterator: Iterator[Any] | None = iter(dataset)
     before = step.function.experimental_get_tracing_count()
-    first = before
     try:
         for _ in range(steps):
             try:
@@ -245,15 +257,9 @@ def _drive(step: Step, dataset: Any, steps: int) -> CheckRun:
             except StopIteration:
                 break
             arguments = step.arguments(element)
-            step.function(*arguments)
+            with watch:
+                step.function(*arguments)
             calls += 1
-            after = step.function.experimental_get_tracing_count()
-            if known and after > before:
-                causes.append(_cause(known, arguments, step.parameters))
-            elif not known and after - before > 1:
-                causes.append("the first call made variables, and is traced again without making them")
-            before = after
-            known.append(_description(arguments))
     except UsageError:
         raise
     except Exception as raised:
@@ -262,11 +268,10 @@ def _drive(step: Step, dataset: Any, steps: int) -> CheckRun:
     finally:
         # A data set with Python in it hangs the interpreter's exit while an iterator over it lives.
         iterator = None
-    traces = step.function.experimental_get_tracing_count() - first
+    traces = step.function.experimental_get_tracing_count() - before
+    causes = tuple(retrace.cause for retrace in watch.retraces if retrace.cause != FIRST_CALL)
     operations = _graph_size(step.function, arguments) if error is None and arguments is not None and calls else None
-    function = FunctionTraces(
-        function=step.name, calls=calls, traces=traces, operations=operations, causes=tuple(causes)
-    )
+    function = FunctionTraces(function=step.name, calls=calls, traces=traces, operations=operations, causes=causes)
     return CheckRun(steps=calls, elapsed_s=time.perf_counter() - start, functions=(function,), error=error)
 
 
@@ -278,34 +283,6 @@ def _message(error: BaseException) -> str:
         if line.startswith(name):
             return line.removeprefix(name)
     return lines[0] if lines else ""
-
-
-def _description(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    import tensorflow as tf
-
-    return tuple(tf.nest.map_structure(_describe, argument) for argument in arguments)
-
-
-def _describe(value: Any) -> str:
-    import tensorflow as tf
-
-    if tf.is_tensor(value):
-        return f"{value.dtype.name} {list(value.shape) if value.shape.rank is not None else 'of unknown rank'}"
-    return repr(value)
-
-
-def _cause(known: list[tuple[Any, ...]], arguments: tuple[Any, ...], names: Sequence[str]) -> str:
-    """Which argument was new, and what the last one was."""
-    new = _description(arguments)
-    for position, (before, after) in enumerate(zip(known[-1], new, strict=False)):
-        if before != after:
-            name = names[position] if position < len(names) else f"argument {position + 1}"
-            return f"{name}{_NOW}{_plain(after)}, was {_plain(before)}"
-    return "another graph was needed for the same arguments"
-
-
-def _plain(description: Any) -> str:
-    return description if isinstance(description, str) else str(description).replace("'", "")
 
 
 def _graph_size(function: Any, arguments: tuple[Any, ...]) -> int | None:
@@ -402,8 +379,10 @@ def _judge(
 
 def _retraced(run: CheckRun, request: RunRequest, findings: Sequence[Finding]) -> Iterator[Finding]:
     """The finding that only a run can make: other batches than the first built graphs of their own."""
+    from tfpipe.engine.retracing import NOW
+
     function = run.functions[0]
-    again = [cause for cause in function.causes if _NOW in cause]
+    again = [cause for cause in function.causes if NOW in cause]
     if not again or any(finding.rule == _SIGNATURE for finding in findings):
         return
     traced = request.file.traced
@@ -430,8 +409,10 @@ def main() -> None:
     # TensorFlow and the user's code may write to stdout; the answer must stand alone.
     os.dup2(2, 1)
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=RunRequest)
+    import_quietly()
     try:
-        answer = run_check(request)
+        with generated_code_in(sys.argv[1]):
+            answer = run_check(request)
     except TfpipeError as error:
         # The probed module is known under a spelling of its path of its own.
         message = error.message.replace(os.sep + os.curdir + os.sep, os.sep)

@@ -5,13 +5,14 @@ The clock is an argument so that tests drive the loop with one of their own.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from tfpipe.messages import Length
-from tfpipe.records import Block, BlockKind
+from tfpipe.records import Block, BlockKind, DeviceUse, Retrace
 
 Clock = Callable[[], float]
 
@@ -47,6 +48,16 @@ class Step(Protocol):
         ...
 
 
+class UseSampler(Protocol):
+    """Looks at the device from a thread of its own between ``start`` and ``stop``."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> DeviceUse | None:
+        """End the thread and say what it saw; None where that is nothing."""
+        ...
+
+
 def drive(
     batches: Iterator[Any],
     step: Step,
@@ -55,6 +66,8 @@ def drive(
     kind: BlockKind,
     round: int,
     restart: Callable[[], Iterator[Any]] | None = None,
+    retraces: Sequence[Retrace] = (),
+    sampler: UseSampler | None = None,
     clock: Clock = time.perf_counter,
     cpu_clock: Clock = time.process_time,
 ) -> Block:
@@ -69,6 +82,9 @@ def drive(
     once before the counted part and once at its end, never in between: the last ``step_s`` holds that wait. Steps
     may be dispatched much faster than they run, so there the number of counted steps follows from what a step took
     in the warm-up, during which the device is waited for after 1, 2, 4, 8 ... steps.
+
+    ``retraces`` grows by itself while steps run: what it gains belongs to the block. ``sampler`` looks on during the
+    counted part.
 
     Raises:
         EndOfDataError: the data set ended before the block did and there is no ``restart``, or an epoch has no
@@ -95,6 +111,7 @@ def drive(
     batch = _next(batches)
     first_batch_s = clock() - start
 
+    retraces_begin = len(retraces)
     warmup_steps = finished_steps = 0
     result: Any = None
     start = clock()
@@ -117,38 +134,43 @@ def drive(
         if took_s > 0:
             steps = max(steps, math.ceil(length.seconds * warmup_steps / took_s))
 
-    traces_before = step.traces
-    cpu_before = cpu_clock()
-    # The batch in hand was fetched before the clock starts: the counted part ends with a fetch, so that it holds
-    # exactly as many fetches as steps.
-    previous = clock()
+    retraces_warm = len(retraces)
     # Epoch starts included: they are not counted as steps, but a block must end all the same.
     spent_s = 0.0
     seconds = length.seconds
-    while True:
-        result = step(batch)
-        asked = clock()
-        batch = next(batches, _END)
-        now = clock()
-        if batch is _END:
-            batch = next_epoch(len(step_s))
+    try:
+        if sampler is not None:
+            sampler.start()
+        cpu_before = cpu_clock()
+        # The batch in hand was fetched before the clock starts: the counted part ends with a fetch, so that it holds
+        # exactly as many fetches as steps.
+        previous = clock()
+        while True:
+            result = step(batch)
+            asked = clock()
+            batch = next(batches, _END)
             now = clock()
+            if batch is _END:
+                batch = next_epoch(len(step_s))
+                now = clock()
+                spent_s += now - previous
+                previous = now
+                continue
+            fetch_s.append(now - asked)
+            step_s.append(now - previous)
             spent_s += now - previous
             previous = now
-            continue
-        fetch_s.append(now - asked)
-        step_s.append(now - previous)
-        spent_s += now - previous
-        previous = now
-        if len(step_s) >= steps and (spent_s >= seconds or not step.synchronous):
-            if not step.synchronous or seconds >= STRETCH * length.seconds or not _uneven(fetch_s, spent_s):
-                break
-            seconds = STRETCH * length.seconds
-            previous = clock()
-    if not step.synchronous:
-        step.finish(result)
-        now = clock()
-        step_s[-1] += now - previous
+            if len(step_s) >= steps and (spent_s >= seconds or not step.synchronous):
+                if not step.synchronous or seconds >= STRETCH * length.seconds or not _uneven(fetch_s, spent_s):
+                    break
+                seconds = STRETCH * length.seconds
+                previous = clock()
+        if not step.synchronous:
+            step.finish(result)
+            now = clock()
+            step_s[-1] += now - previous
+    finally:
+        device_use = None if sampler is None else sampler.stop()
     return Block(
         kind=kind,
         round=round,
@@ -160,8 +182,11 @@ def drive(
         cpu_s=cpu_clock() - cpu_before,
         first_batch_s=first_batch_s,
         synchronous=step.synchronous,
-        retraced=(step.traces or 0) - (traces_before or 0),
+        retraced=len(retraces) - retraces_warm,
         epoch_start_s=tuple(epoch_start_s),
+        retraces=tuple(retraces[retraces_warm:]),
+        warmup_retraces=tuple(retraces[retraces_begin:retraces_warm]),
+        device_use=device_use,
     )
 
 
@@ -171,24 +196,25 @@ def drive_floor(
     length: Length,
     *,
     round: int,
+    retraces: Sequence[Retrace] = (),
+    sampler: UseSampler | None = None,
     clock: Clock = time.perf_counter,
     cpu_clock: Clock = time.process_time,
 ) -> Block:
     """Run ``step`` on the same batch again and again: compute alone, with the loop's own cost and no fetch."""
-    block = drive(_repeat(batch), step, length, kind="floor", round=round, clock=clock, cpu_clock=cpu_clock)
-    # Handing out the same object is no fetch; what its two clock reads cost belongs to the step.
-    return Block(
+    block = drive(
+        _repeat(batch),
+        step,
+        length,
         kind="floor",
         round=round,
-        warmup_steps=block.warmup_steps,
-        steps=block.steps,
-        elapsed_s=block.elapsed_s,
-        step_s=block.step_s,
-        fetch_s=(0.0,) * block.steps,
-        cpu_s=block.cpu_s,
-        synchronous=block.synchronous,
-        retraced=block.retraced,
+        retraces=retraces,
+        sampler=sampler,
+        clock=clock,
+        cpu_clock=cpu_clock,
     )
+    # Handing out the same object is no fetch; what its two clock reads cost belongs to the step.
+    return dataclasses.replace(block, fetch_s=(0.0,) * block.steps, first_batch_s=None)
 
 
 class EndOfDataError(Exception):
