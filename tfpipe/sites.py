@@ -9,6 +9,13 @@ argument of a stage that can be tuned; its id is the stage's with the argument i
 
 ``file`` in an id is relative to the directory that the factory's module is imported from, so ids do not depend
 on the working directory or the machine. Ids that start with ``end:`` name what is added behind the last stage.
+
+What can change places has a site too, whose argument says where to; it is overridden with True. A cache can also be
+added in front of a stage::
+
+    pipelines/data.py:44:take(before pipelines/data.py:43:cache)
+    pipelines/data.py:42:map(behind pipelines/data.py:43:shuffle)
+    pipelines/data.py:43:shuffle(cache before)
 """
 
 from __future__ import annotations
@@ -46,6 +53,7 @@ Axis = Literal[
 ]
 SiteKind = Literal["call", "reader", "option", "order", "end"]
 
+CACHE_BEFORE = "cache before"
 END_PREFETCH = "end:prefetch(buffer_size)"
 END_OPTIONS = "end:options"
 
@@ -81,10 +89,11 @@ class Site:
         symbolic: the value is a tensor computed in the graph, so ``value`` is None and unknown.
         via: the library function, called on this line, that made the call; None when the line makes it itself.
         settable_as: the argument of ``via`` that sets this one; None when nothing on that line does.
+        settable_in: how ``via`` can be told otherwise, as Python, where it takes such things in a configuration.
         occurrence: which call from this line to this method it is, from 1.
         occurrences: how often this very place in the source ran: more than 1 in a loop or a helper.
-        partner: for ``order``, the id of the batch stage that the map would trade places with; for
-            ``end:prefetch``, the id of the last stage.
+        partner: for ``order``, the id of the stage that this one would trade places with; for ``end:prefetch``, the id
+            of the last stage.
         reaches_end: False when the stage is no part of the dataset that the factory returned.
     """
 
@@ -106,6 +115,7 @@ class Site:
     occurrences: int = 1
     via: str | None = None
     settable_as: str | None = None
+    settable_in: str | None = None
     partner: str | None = None
     reaches_end: bool = True
 
@@ -121,6 +131,8 @@ class Site:
             return ""
         if self.settable_as is not None:
             return f"Set it with {self.via}({self.settable_as}=...)."
+        if self.settable_in is not None:
+            return f"Set it with {self.via}({self.settable_in})."
         return (
             f"{self.via} makes this call and has no argument for it: it can be overridden while measuring, "
             f"but not be written on this line."
@@ -178,6 +190,10 @@ class Finding:
 
     ``wrong``: other data than the writer means. ``useless``: costs and does nothing. ``suggestion``: may be
     faster with the same data. ``measured`` is False until a candidate with the change was run.
+
+    ``sites`` are to be overridden with True, all of them together, to make the change; () where no candidate can be
+    made. ``note`` says how it was proven to give the same data, or why there is no candidate. ``memory_bytes`` is what
+    a cache that is added will hold.
     """
 
     code: str
@@ -186,6 +202,9 @@ class Finding:
     text: str
     remedy: str
     measured: bool = False
+    sites: tuple[str, ...] = ()
+    note: str = ""
+    memory_bytes: int | None = None
 
 
 ReorderVerdict = Literal["equal", "different", "refused"]
@@ -223,6 +242,36 @@ class Reorder:
     remedy: str = ""
     examples: int = 0
     difference: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """``stage`` goes to directly ``before`` or ``behind`` another of the same chain."""
+
+    stage: str
+    place: Literal["before", "behind"]
+    partner: str
+
+    @property
+    def site(self) -> str:
+        """The id to override with True."""
+        return f"{self.stage}({self.place} {self.partner})"
+
+
+def move_of(site: str) -> Move | None:
+    """The move that a site's id means; None for any other site."""
+    stage, _, argument = site.removesuffix(")").partition("(")
+    place, _, partner = argument.partition(" ")
+    if argument == CACHE_BEFORE or not partner:
+        return None
+    if place == "before":
+        return Move(stage=stage, place="before", partner=partner)
+    return Move(stage=stage, place="behind", partner=partner) if place == "behind" else None
+
+
+def method_of(stage: str) -> str:
+    """``batch`` of ``data.py:9:batch``, with ``:2`` and so on behind it for a repeated call."""
+    return next(part for part in reversed(stage.split(":")) if not part.isdigit())
 
 
 def plain_text(value: SiteValue) -> str:

@@ -95,6 +95,17 @@ def test_batch_before_map() -> None:
     assert wanted == got == [[2, 4, 6], [8, 10, 12]]
 
 
+def test_moves_with_tensors_among_the_arguments() -> None:
+    def make() -> tf.data.Dataset:
+        ds = tf.data.Dataset.range(8).map(lambda x: x * 2).shuffle(tf.constant([4, 5], tf.int64)[0], seed=1)
+        return ds.take(tf.constant([6, 7], tf.int64)[0])
+
+    mapped, shuffled = (next(s.id for s in capture(make).stages if s.method == name) for name in ("map", "shuffle"))
+    assert stages(make, {f"{mapped}(behind {shuffled})": True}) == ["Range", "Shuffle", "Map", "Take"]
+    with pytest.raises(CallSitesChangedError, match="made no call at"):
+        rebuild(make, {f"{shuffled}(before nowhere.py:1:map)": True})
+
+
 def test_calls_inside_functions_are_overridden_too() -> None:
     def make() -> tf.data.Dataset:
         return tf.data.Dataset.range(3).flat_map(lambda x: tf.data.Dataset.range(4).batch(2).map(lambda y: y, 1))

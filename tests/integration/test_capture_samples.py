@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,31 +14,33 @@ import tensorflow as tf
 import tfpipe
 from tfpipe.engine.capture import Captured, capture, rebuild
 from tfpipe.engine.load_user import bind_arguments, load_function
+from tfpipe.engine.moves import settle
 from tfpipe.engine.reorder import check_batch_before_map
-from tfpipe.engine.structure import find_problems
+from tfpipe.engine.structure import notice
 from tfpipe.report.patch import Change, make_patch, read_sources
-from tfpipe.report.user_pipeline import pipeline_patch
+from tfpipe.report.user_pipeline import measured_findings, pipeline_patch
 from tfpipe.runner.proposals import POOL
 from tfpipe.sites import OverrideValue, Site
 
 pytestmark = pytest.mark.tensorflow
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
-# What each sample does wrong, and whether its map can work on batches (None: no map stands before a batch).
-EXPECTED: dict[str, tuple[set[str], str | None]] = {
-    "image_folder": ({"random-before-cache"}, None),
-    "tfrecord_interleave": ({"shuffle-after-batch"}, "different"),
-    "generator": ({"repeat-before-shuffle"}, None),
-    "text_padding": ({"prefetch-not-last"}, None),
-    "tabular_csv": (set(), "equal"),
-    "keras_model": ({"result-thrown-away"}, "equal"),
-    "train_module": ({"cache-never-completes", "cast-before-buffer"}, None),
+# What is noticed about each sample, what of that a candidate can mend, and whether its map can work on batches
+# (None: no map stands directly before a batch).
+EXPECTED: dict[str, tuple[set[str], set[str], str | None]] = {
+    "image_folder": (set(), {"random-before-cache"}, None),
+    "tfrecord_interleave": ({"shuffle-after-batch"}, {"no-cache"}, "different"),
+    "generator": ({"repeat-before-shuffle", "map-before-batch"}, {"no-cache"}, None),
+    "text_padding": ({"prefetch-not-last"}, {"no-cache"}, None),
+    "tabular_csv": (set(), {"no-cache"}, "equal"),
+    "keras_model": ({"result-thrown-away"}, set(), "equal"),
+    "train_module": (set(), {"cache-never-completes", "cast-before-buffer"}, None),
 }
 PREFERRED: dict[str, OverrideValue] = {"map_parallelism": "auto", "prefetch_depth": 3, "cycle_length": 4}
 
 
 def test_every_sample_is_listed() -> None:
-    assert {file.stem for file in SAMPLES.glob("*.py")} == set(EXPECTED)
+    assert {file.stem for file in SAMPLES.glob("*.py") if "def make_dataset" in file.read_text()} == set(EXPECTED)
 
 
 def load_sample(file: Path, data: Path) -> Any:
@@ -47,8 +50,10 @@ def load_sample(file: Path, data: Path) -> Any:
 
 
 def recommended(captured: Captured) -> list[tuple[Site, OverrideValue]]:
-    """What a recommendation could be: parallel maps, a last prefetch, and batch before map where that is proven."""
-    changes: list[tuple[Site, OverrideValue]] = []
+    """What a recommendation could be: parallel maps, a last prefetch, and every order that is proven."""
+    changes: list[tuple[Site, OverrideValue]] = [
+        (site, True) for site in settle(captured, notice(captured.stages)).sites
+    ]
     for site in captured.sites:
         if site.kind == "order":
             proof = check_batch_before_map(captured, site.stage, site.partner or "")
@@ -74,8 +79,10 @@ def test_sample(name: str, tmp_path: Path) -> None:
     shutil.copy(SAMPLES / f"{name}.py", file)
     make = load_sample(file, tmp_path / "data")
     captured = capture(make)
-    mistakes, order = EXPECTED[name]
-    assert {finding.code for finding in find_problems(captured.stages)} == mistakes
+    named, mended, order = EXPECTED[name]
+    findings = settle(captured, notice(captured.stages)).findings
+    assert {finding.code for finding in findings if not finding.sites} == named
+    assert {finding.code for finding in findings if finding.sites} == mended
     proofs = [
         check_batch_before_map(captured, site.stage, site.partner or "").verdict
         for site in captured.sites
@@ -84,6 +91,9 @@ def test_sample(name: str, tmp_path: Path) -> None:
     assert proofs == ([order] if order else [])
 
     changes = recommended(captured)
+    assert len({site.stage or site.id for site, _ in changes}) >= 2, "several sites at once"
+    orders = [site for site, _ in changes if site.kind == "order"]
+    assert bool(orders) == bool(mended or order == "equal")
     rebuilt = rebuild(make, {site.id: value for site, value in changes}, expected=captured.sites)
     assert rebuilt.element_spec == captured.dataset.element_spec
     assert len(list(rebuilt.take(2))) == 2
@@ -110,6 +120,23 @@ def test_sample(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_every_call_with_knobs_in_the_source_is_found(name: str, tmp_path: Path) -> None:
+    file = SAMPLES / f"{name}.py"
+    sites = capture(load_sample(file, tmp_path)).sites
+    found = {(site.line, site.method) for site in sites if site.kind in ("call", "reader")}
+    assert all(site.via is None for site in sites)
+    methods = {*("shuffle", "map", "batch", "padded_batch", "prefetch", "interleave", "cache")}
+    methods |= {"TFRecordDataset", "TextLineDataset", "CsvDataset"}
+    written = {
+        (node.func.end_lineno, node.func.attr)
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in methods
+    }
+    # In TensorFlow 2.21 these have no argument that is a knob.
+    assert found == {(line, method) for line, method in written if method != "padded_batch"}
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_a_run_of_a_sample_ends_in_a_patch_that_does_what_was_measured(name: str, tmp_path: Path) -> None:
     """Whatever the run recommends on this machine, its patch builds the pipeline that was measured."""
     file = tmp_path / f"{name}.py"
@@ -122,9 +149,11 @@ def test_a_run_of_a_sample_ends_in_a_patch_that_does_what_was_measured(name: str
     assert run.pipeline is not None
     assert run.recommendation is not None
     assert [candidate.status for candidate in run.candidates] == ["complete"] * len(run.candidates)
-    assert {finding.code for finding in run.pipeline.findings} == EXPECTED[name][0]
+    named, mended, order = EXPECTED[name]
+    assert {finding.code for finding in run.pipeline.findings} == named | mended
     orders = {"batch-map" in candidate.id for candidate in run.candidates}
-    assert orders == ({True, False} if EXPECTED[name][1] == "equal" else {False}), "only what was proven is offered"
+    assert orders == ({True, False} if order == "equal" else {False}), "only what was proven is offered"
+    assert {finding.code for finding in measured_findings(run) if finding.measured} == mended
 
     program = shutil.which("patch")
     if program is None:

@@ -292,23 +292,6 @@ def test_a_librarys_calls_stand_under_the_users_line(tmp_path: Path) -> None:
     assert next(iter(rebuild(make, {shuffle.id: 3}))) is not None
 
 
-def test_kerass_image_folder(tmp_path: Path) -> None:
-    import keras
-
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        for index in range(2):
-            pixels = np.full((8, 8, 3), index, np.uint8)
-            (tmp_path / name / f"{index}.png").write_bytes(tf.io.encode_png(pixels).numpy())
-
-    def make() -> tf.data.Dataset:
-        return keras.utils.image_dataset_from_directory(str(tmp_path), image_size=(8, 8), batch_size=2, verbose=False)
-
-    captured = capture(make)
-    assert {site.via for site in captured.sites if site.kind == "call"} == {"image_dataset_from_directory"}
-    assert {"map_parallelism", "prefetch_depth"} <= {site.axis for site in captured.sites}
-
-
 def test_options_at_the_line_that_sets_them(tmp_path: Path) -> None:
     make, lines = load(
         tmp_path,

@@ -16,8 +16,14 @@ from tests.runs import make_run
 from tfpipe.api.notebook import NotebookDisplay, is_notebook
 from tfpipe.messages import Progress
 from tfpipe.records import Run
+from tfpipe.report import trace_json
 from tfpipe.report.rendering import render
+from tfpipe.report.trace_text import render_trace
 from tfpipe.runfile import run_to_json, write_run
+from tfpipe.trace.analysis import analyze_path
+from tfpipe.trace_records import SessionAnalysis
+
+RECORDED = Path(__file__).parents[2] / "samples" / "recorded_run"
 
 
 def test_a_run_is_shown_as_tables(tmp_path: Path) -> None:
@@ -105,3 +111,15 @@ def test_there_is_no_other_name() -> None:
     assert {"profile", "analyze", "tuned", "load_run"} <= set(dir(tfpipe))
     with pytest.raises(AttributeError, match="no attribute 'profil'"):
         tfpipe.profil  # noqa: B018
+
+
+def test_an_analyzed_trace_is_shown_as_its_report() -> None:
+    path = next((RECORDED / "traces").glob("*/plugins")).parent
+    trace = tfpipe.analyze(path)
+    assert isinstance(trace, SessionAnalysis)
+    assert repr(trace) == str(trace) == render_trace(trace, 100)
+    assert trace.main.verdict.statement.split(":")[0] in repr(trace)
+    shown = trace._repr_mimebundle_()
+    assert shown["text/plain"] == repr(trace)
+    assert shown["text/markdown"].startswith(f"**{trace.main.verdict.statement.split(':')[0]}")
+    assert trace_json.render_trace(trace) == trace_json.render_trace(analyze_path(path))

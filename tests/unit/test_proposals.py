@@ -11,7 +11,7 @@ from tests.unit.test_report_user_pipeline import make_site
 from tfpipe.errors import UsageError
 from tfpipe.records import Pipeline
 from tfpipe.runner.proposals import CURRENT, POOL, propose_candidates
-from tfpipe.sites import END_PREFETCH, Reorder, Site
+from tfpipe.sites import END_PREFETCH, Finding, Reorder, Site
 
 CALLS = make_site("d.py:1:map(num_parallel_calls)", "d.py")
 ORDER = replace(CALLS, id="d.py:1:map(order)", stage="d.py:1:map", kind="order", axis="order", partner="d.py:2:batch")
@@ -62,6 +62,32 @@ def test_batch_before_map_only_with_proof(verdict: str, offered: bool) -> None:
     assert ("batch before map" in found) is offered
     if offered:
         assert found["batch before map"] == {ORDER.id: "batch-map"}
+
+
+def suggestion(*sites: str, **fields: Any) -> Finding:
+    return Finding(code="c", kind="suggestion", stages=(), text="", remedy="", sites=sites, **fields)
+
+
+def test_each_suggestion_is_tried_alone_and_all_together() -> None:
+    early, late = "d.py:4:take(before d.py:3:cache)", ("d.py:1:map(behind d.py:5:shuffle)",)
+    made = replace(
+        pipeline(CALLS, last_prefetch(2)),
+        findings=(suggestion(early), suggestion(*late), suggestion("d.py:5:shuffle(cache before)"), suggestion()),
+    )
+    found = {n.name: dict(n.settings.overrides or ()) for n in propose_candidates(made, {}, cores=2, yes=False)}
+    assert found["take before cache"] == {early: True}
+    assert found["map behind shuffle"] == {late[0]: True}
+    assert found["a cache before shuffle"] == {"d.py:5:shuffle(cache before)": True}
+    together = "take before cache and map behind shuffle and a cache before shuffle, AUTOTUNE"
+    assert found[together].items() >= {
+        (early, True), (late[0], True), ("d.py:5:shuffle(cache before)", True), (CALLS.id, "auto"),
+    }  # fmt: skip
+
+
+def test_the_order_knob_turns_no_other_move() -> None:
+    move = replace(ORDER, id="d.py:1:map(behind d.py:2:shuffle)", argument="behind d.py:2:shuffle")
+    found = propose_candidates(pipeline(ORDER, move, verdict="equal"), {"order": "batch-map"}, cores=2, yes=False)
+    assert dict(found[1].settings.overrides or ()) == {ORDER.id: "batch-map"}
 
 
 def test_lists_turn_every_site_of_their_axis() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tfpipe.report.patch import Change, Patch, describe_change, make_patch, read_sources
-from tfpipe.sites import OverrideValue, Site
+from tfpipe.sites import CACHE_BEFORE, OverrideValue, Site
 
 HEAD = "import tensorflow as tf\n"
 
@@ -173,8 +173,9 @@ def test_all_runs_of_a_loop_must_agree() -> None:
 def order_site(text: str, **fields: Any) -> Site:
     site = site_at(text, "map", "num_parallel_calls", None)
     return replace(
-        site, id=f"{site.stage}(order)", kind="order", argument="order", axis="order", value="map-batch", **fields
-    )
+        site, id=f"{site.stage}(order)", kind="order", argument="order", axis="order", value="map-batch",
+        partner=site_at(text, "batch", "num_parallel_calls", None).stage, **fields
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -202,6 +203,86 @@ def test_batch_and_map_that_are_not_certainly_next_to_each_other_stay(source: st
     patch = patch_of(text, (order_site(text), "batch-map"))
     assert patch.diff == ""
     assert len(patch.by_hand) == 1
+
+
+def move_site(text: str, method: str, place: str, partner: str, nth: int = 0) -> Site:
+    site, other = site_at(text, method, "", False, nth=nth), site_at(text, partner, "", False)
+    return replace(
+        site, id=f"{site.stage}({place} {other.stage})", kind="order", argument=f"{place} {other.stage}", axis="order",
+        partner=other.stage,
+    )  # fmt: skip
+
+
+def cache_site(text: str, method: str) -> Site:
+    site = site_at(text, method, CACHE_BEFORE, False)
+    return replace(site, kind="order", axis="cache")
+
+
+@pytest.mark.parametrize(
+    ("before", "sites", "after"),
+    [
+        (
+            "x = d.map(f).cache().take(9).batch(2)",
+            [("take", "before", "cache")],
+            "x = d.map(f).take(9).cache().batch(2)",
+        ),
+        ("d = d.cache()\nd = d.take(9)", [("take", "before", "cache")], "d = d.take(9)\nd = d.cache()"),
+        (
+            "x = (d\n  .map(f)\n  .shuffle(9, seed=1)\n  .cache()\n)",
+            [("map", "behind", "cache")],
+            "x = (d\n  .shuffle(9, seed=1)\n  .cache()\n  .map(f)\n)",
+        ),
+        (
+            "def g(d):\n  d = d.map(f)\n  d = d.map(h).shuffle(9)\n  return d.batch(2)",
+            [("map", "behind", "batch"), ("map", "behind", "batch", 1)],
+            "def g(d):\n  d = d.shuffle(9)\n  d = d.batch(2).map(f)\n  return d.map(h)",
+        ),
+        (
+            "x = d.map(f).cache().take(9).shuffle(3).batch(2)",
+            [("take", "before", "cache"), ("map", "behind", "shuffle")],
+            "x = d.take(9).cache().shuffle(3).map(f).batch(2)",
+        ),
+        ("x = r(\n d\n)\nx = x.shuffle(2)", [("cache", "shuffle")], "x = r(\n d\n)\nx = x.cache().shuffle(2)"),
+        (
+            "x = (d\n  .map(f)\n  .shuffle(9)\n)",
+            [("cache", "shuffle"), ("map", "behind", "shuffle")],
+            "x = (d\n  .cache()\n  .shuffle(9)\n  .map(f)\n)",
+        ),
+    ],
+)
+def test_stages_that_move_and_caches_that_are_added(
+    before: str, sites: list[tuple[Any, ...]], after: str, tmp_path: Path
+) -> None:
+    text = f"{HEAD}{before}\n"
+    changes = [cache_site(text, names[1]) if len(names) == 2 else move_site(text, *names) for names in sites]
+    patch = patch_of(text, *((site, True) for site in changes))
+    assert patch.by_hand == ()
+    assert patched(text, patch, tmp_path) == f"{HEAD}{after}\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("c = d.cache()\nx = c.take(2)", "do not follow each other"),
+        ("d = d.cache()\nn = 2\nd = d.take(n)", "do not follow each other"),
+        ("x = (d.cache()  # all\n  .take(2  # two\n))", "a comment in what would move"),
+    ],
+)
+def test_moves_that_are_not_certain_are_left_to_the_user(source: str, why: str) -> None:
+    text = f"{HEAD}{source}\n"
+    patch = patch_of(text, (move_site(text, "take", "before", "cache"), True))
+    assert patch.diff == ""
+    assert why in patch.by_hand[0]
+
+
+def test_a_move_is_described_by_what_stands_where() -> None:
+    text = f"{HEAD}x = d.map(f).cache().take(9).shuffle(3)\n"
+    for site, words in [
+        (move_site(text, "take", "before", "cache"), "data.py:2  take behind cache -> take before cache"),
+        (move_site(text, "map", "behind", "shuffle"), "data.py:2  map before shuffle -> shuffle before map"),
+        (cache_site(text, "shuffle"), "data.py:2  before shuffle: add .cache()"),
+    ]:
+        assert describe_change(Change(site=site, value=True)) == words
 
 
 def end_site(text: str, method: str, **fields: Any) -> Site:

@@ -17,7 +17,7 @@ from tfpipe.report.hparams_events import experiment_events
 from tfpipe.report.json_report import recommendation_json
 from tfpipe.report.markdown import recommendation_markdown, run_markdown
 from tfpipe.report.text import profile_report, recommendation_report
-from tfpipe.report.user_pipeline import change_lines, pipeline_patch, sites_report
+from tfpipe.report.user_pipeline import change_lines, finding_rows, measured_findings, pipeline_patch, sites_report
 from tfpipe.runfile import run_from_json, run_to_json, write_run
 from tfpipe.settings import PipelineSettings
 from tfpipe.sites import END_PREFETCH, Finding, Reorder, Site
@@ -188,6 +188,31 @@ def test_the_profile_report_shows_what_was_noticed(folder: Path) -> None:
     assert "wrong       data.py:8: shuffle behind batch." in text
     assert "order       data.py:6: batch before map was not tried." in text
     assert "Equal." not in text, "what was proven is a candidate and needs no word"
+
+
+def test_a_suggestion_says_how_it_was_proven_and_what_was_measured(folder: Path) -> None:
+    run = make_user_run(folder)
+    assert run.pipeline is not None
+    site = "data.py:8:take(before data.py:6:map)"
+    found = replace(run.pipeline.findings[1], sites=(site,), note="Both orders gave the same.")
+    moved = make_candidate(
+        PipelineSettings(overrides=((site, True),)),
+        name="take before map",
+        examples_per_s=Interval(value=300.0, low=290.0, high=310.0),
+        buffered_bytes=2048,
+    )
+    run = replace(run, pipeline=replace(run.pipeline, findings=(found,)))
+    assert dict(finding_rows(run))["suggestion"].endswith("Both orders gave the same. (Not measured.)")
+    run = replace(run, candidates=(*run.candidates, moved))
+    (finding,) = measured_findings(run)
+    assert finding.measured
+    both = replace(moved, settings=PipelineSettings(overrides=(*(PARALLEL.overrides or ()), (site, True))))
+    together = replace(run, candidates=(*run.candidates[:-1], both))
+    assert "Measured with other changes: " in dict(finding_rows(together))["suggestion"]
+    words = dict(finding_rows(run))["suggestion"]
+    now = run.candidate(run.current)
+    assert now.examples_per_s is not None
+    assert f"Measured: {300 / now.examples_per_s.value:.2f} times as fast, with 2.00 KiB in buffers" in words
 
 
 def test_no_change_has_nothing_to_apply(folder: Path) -> None:

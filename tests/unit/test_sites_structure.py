@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tfpipe.engine.structure import find_problems
-from tfpipe.sites import Stage
+from tfpipe.engine.structure import notice
+from tfpipe.sites import Finding, Stage
 
 
 def pipeline(*methods: str | tuple[str, dict[str, Any]]) -> list[Stage]:
@@ -23,6 +23,10 @@ def pipeline(*methods: str | tuple[str, dict[str, Any]]) -> list[Stage]:
             )
         )
     return stages
+
+
+def find_problems(stages: list[Stage]) -> tuple[Finding, ...]:
+    return tuple(one.finding for one in notice(stages))
 
 
 RANDOM = ("map", {"random": True, "calls": ("augment",)})
@@ -72,7 +76,8 @@ def test_rules(stages: tuple[Any, ...], codes: list[str]) -> None:
 def test_decoding_before_a_shuffle_is_a_suggestion_that_was_not_measured() -> None:
     read = ("TFRecordDataset", {"element": "TensorSpec(shape=(), dtype=tf.string, name=None)"})
     found = find_problems(pipeline(read, ("map", {"element_bytes": 3072, "calls": ("load.decode",)}), "shuffle"))
-    assert [(one.code, one.kind, one.measured) for one in found] == [("decode-before-shuffle", "suggestion", False)]
+    codes = ["decode-before-shuffle", "no-cache"]
+    assert [(one.code, one.kind, one.measured) for one in found] == [(code, "suggestion", False) for code in codes]
     assert "map(decode)" in found[0].remedy
 
 

@@ -11,25 +11,27 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import itertools
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
 
 from tfpipe.engine.frames import Home, Origin, home_of, locate, relative, unwrapped, user_code_error
-from tfpipe.engine.functions import FunctionFacts, function_facts, input_datasets
+from tfpipe.engine.functions import FunctionFacts, ParallelInterleaveDataset, function_facts, input_datasets
 from tfpipe.engine.shared_arrays import SharedArrays, shared_arrays_of
 from tfpipe.errors import CallSitesChangedError, TfpipeError, UserCodeError
 from tfpipe.sites import (
     AUTOTUNE_VALUE,
     AUTOTUNED_AXES,
+    CACHE_BEFORE,
     END_OPTIONS,
     END_PREFETCH,
     REMOVABLE_AXES,
@@ -41,6 +43,7 @@ from tfpipe.sites import (
     Stage,
     changed_sites,
     describe_site,
+    move_of,
 )
 
 Factory = Callable[[], Any]
@@ -61,7 +64,12 @@ _METHOD_KNOBS: dict[str, dict[str, Axis]] = {
     },
     "cache": {"filename": "cache"},
 }
-_READER_KNOBS: dict[str, Axis] = {"num_parallel_reads": "read_parallelism", "buffer_size": "read_buffer_bytes"}
+_READER_KNOBS: dict[str, Axis] = {
+    "num_parallel_reads": "read_parallelism",
+    "buffer_size": "read_buffer_bytes",
+    "cycle_length": "cycle_length",
+    "block_length": "block_length",
+}
 _OPTION_AXES: dict[str, Axis] = {
     "deterministic": "deterministic",
     "threading.private_threadpool_size": "threadpool",
@@ -112,26 +120,47 @@ _OTHER_METHODS = (
 )
 # Which argument of a library's function sets which knob, where the two have the same value (TensorFlow 2.21).
 _LIBRARY_ARGUMENTS: dict[str, dict[Axis, str]] = {
-    name: {"shuffle_buffer": "shuffle_buffer_size", "prefetch_depth": "prefetch_buffer_size"}
-    for name in ("make_csv_dataset", "make_batched_features_dataset")
+    name: {
+        "shuffle_buffer": "shuffle_buffer_size",
+        "prefetch_depth": "prefetch_buffer_size",
+        "cycle_length": threads,
+    }
+    for name, threads in (
+        ("make_csv_dataset", "num_parallel_reads"),
+        ("make_batched_features_dataset", "reader_num_threads"),
+    )
+}
+# What a library takes in a configuration instead (TensorFlow Datasets 4.9).
+_READ_CONFIG: dict[Axis, str] = {
+    "cycle_length": "interleave_cycle_length=...",
+    "block_length": "interleave_block_length=...",
+    "interleave_parallelism": "num_parallel_calls_for_interleave_files=...",
+    "map_parallelism": "num_parallel_calls_for_decode=...",
+    "cache": "try_autocache=False",
+    "prefetch_depth": "skip_prefetch=True",
 }
 _ORDER = ("map-batch", "batch-map")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """The live side of a top-level stage: the dataset it was called on and its arguments, ``self`` left out."""
+    """The live side of a top-level stage: the dataset it was called on and its arguments, ``self`` left out.
+
+    ``input`` is None for a source. ``site`` has the call's place, for who moves it.
+    """
 
     stage: str
+    method: str
     input: Any
     output: Any
+    site: Site
     arguments: dict[str, Any]
     facts: FunctionFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Captured:
-    """One run of a factory. ``calls`` has the top-level map and batch calls, by stage id."""
+    """One run of a factory. ``calls`` has the top-level calls, by stage id."""
 
     dataset: Any
     sites: tuple[Site, ...]
@@ -154,13 +183,14 @@ def capture(factory: Factory) -> Captured:
     dataset = _run(factory, recorder)
     build_s = time.perf_counter() - start
     sites, stages = recorder.records(dataset)
-    calls = {call.stage: call for call in recorder.calls}
+    calls = {call.stage: recorder.counted(call) for call in recorder.calls}
     return Captured(dataset=dataset, sites=sites, stages=stages, build_s=build_s, calls=calls)
 
 
 def rebuild(factory: Factory, overrides: Mapping[str, OverrideValue], *, expected: Sequence[Site] | None = None) -> Any:
     """Run ``factory`` again with other arguments at the sites named.
 
+    A stage that moves is made again at the end of the stages that it crosses, with the arguments of its own call.
     ``end:prefetch(buffer_size)`` adds a prefetch behind everything, ``end:options(PATH)`` an option for the whole
     dataset, where PATH is an attribute of ``tf.data.Options`` such as ``threading.private_threadpool_size``; such
     options win over the factory's own, and those that are not named stay. Numpy arrays of 1 MiB and more that equal
@@ -325,6 +355,7 @@ def _wrappers() -> Iterator[tuple[type, str, Any]]:
     ] + [
         ("CsvDataset", tf.data.experimental.CsvDataset),
         ("SqlDataset", tf.data.experimental.SqlDataset),
+        ("ParallelInterleaveDataset", ParallelInterleaveDataset),
     ]:
         yield owner, "__init__", _wrapper(vars(owner)["__init__"], name, "reader")
     for owner in {tf.data.Options, *tf.data.Options.__mro__[1:-1]}:
@@ -344,7 +375,8 @@ def _wrapper(original: Callable[..., Any], name: str, kind: SiteKind) -> Callabl
         if name in ("from_tensor_slices", "from_tensors") and tf.executing_eagerly():
             args = tuple(recorder.share(value) for value in args)
             kwargs = {key: recorder.share(value) for key, value in kwargs.items()}
-        origin = locate(sys._getframe(1), name, recorder.home, _BOUNDARIES)
+        frame = sys._getframe(1)
+        origin = locate(frame, name, recorder.home, _BOUNDARIES) or recorder.librarys(frame)
         if origin is None:
             return original(*args, **kwargs)
         try:
@@ -422,6 +454,24 @@ def _options_set(options: Any) -> Iterator[tuple[Any, str, str, Any]]:
 # --- recording one run -----------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Link:
+    """One call of a chain, to be made again on another dataset. Compared by identity: arguments may be tensors."""
+
+    stage: str
+    name: str
+    original: Callable[..., Any]
+    source: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def on(self, source: Any) -> _Link:
+        return replace(self, source=source)
+
+    def make(self) -> Any:
+        return self.original(self.source, *self.args, **self.kwargs)
+
+
 @dataclass(slots=True)
 class _Recorder:
     home: Home
@@ -438,8 +488,9 @@ class _Recorder:
     _places: dict[tuple[object, ...], int] = field(default_factory=dict)
     _origins: dict[str, Origin] = field(default_factory=dict)
     _open: list[str] = field(default_factory=list)
+    _codes: list[set[CodeType]] = field(default_factory=list)  # of the functions given to each open call
     _options: dict[tuple[int, str], Any] = field(default_factory=dict)
-    _deferred: dict[int, tuple[Callable[..., Any], inspect.BoundArguments, str]] = field(default_factory=dict)
+    _links: dict[int, _Link] = field(default_factory=dict)
     _shared: list[Any] = field(default_factory=list)
 
     def share(self, value: Any) -> Any:
@@ -449,6 +500,15 @@ class _Recorder:
     def release(self) -> None:
         """Forget the tensors of earlier runs that this one had no use for."""
         self.tensors.keep(self._shared)
+
+    def librarys(self, frame: FrameType | None) -> Origin | None:
+        """The user's line behind a call that is made in a function which a library gave to one of its own calls."""
+        origin = self._origins[self._open[-1]] if self._open else None
+        while origin is not None and origin.via is not None and frame is not None and frame.f_code not in _BOUNDARIES:
+            if frame.f_code in self._codes[-1]:
+                return origin
+            frame = frame.f_back
+        return None
 
     def call(
         self,
@@ -470,38 +530,79 @@ class _Recorder:
         if name == "with_options":
             sites += self._earlier_options(stage, occurrence, bound, origin)
         self._open.append(stage)
+        functions = map(unwrapped, arguments.values())
+        self._codes.append({function.__code__ for function in functions if inspect.isfunction(function)})
         try:
             source = next(iter(arguments.values()), None) if kind == "call" else None
-            if removed:
-                made = source
-            elif name == "batch" and id(source) in self._deferred:
-                made = self._batch_first(original, bound, source)
-            else:
-                made = original(*bound.args, **bound.kwargs)
+            if f"{stage}({CACHE_BEFORE})" in self.overrides and isinstance(source, tf.data.Dataset):
+                source = bound.arguments[next(iter(bound.arguments))] = self._cached(stage, source)
+            made = source if removed else original(*bound.args, **bound.kwargs)
         finally:
             self._open.pop()
+            self._codes.pop()
         result = next(iter(arguments.values())) if kind == "reader" else made
         self._sites += sites
         if isinstance(result, tf.data.Dataset) and not removed:
             self._note(result, source, arguments, stage, name, origin)
-            order = f"{stage}(order)"
-            if name == "map" and self.overrides.get(order) == "batch-map":
-                self._deferred[id(result)] = (original, bound, order)
+            if kind == "call":
+                made = self._rearranged(made, _Link(stage, name, original, source, bound.args[1:], dict(bound.kwargs)))
         return made
 
-    def _batch_first(self, batch: Callable[..., Any], bound: inspect.BoundArguments, mapped: Any) -> Any:
-        """``batch``, then the maps that stood directly before it."""
-        maps = []
-        source = mapped
-        while id(source) in self._deferred:
-            original, mapping, order = self._deferred[id(source)]
-            self.overridden.add(order)
-            maps.append((original, mapping))
-            source = mapping.args[0]
-        result = batch(source, *bound.args[1:], **bound.kwargs)
-        for original, mapping in reversed(maps):
-            result = original(result, *mapping.args[1:], **mapping.kwargs)
-        return result
+    def _cached(self, stage: str, source: Any) -> Any:
+        self.overridden.add(f"{stage}({CACHE_BEFORE})")
+        made = source.cache()
+        self._links[id(made)] = _Link(f"{stage}({CACHE_BEFORE})", "cache", type(source).cache, source, (), {})
+        return made
+
+    def _rearranged(self, made: Any, last: _Link) -> Any:
+        """``made`` by the call ``last``, or what takes its place where an override moves stages up to it."""
+        self._links[id(made)] = last
+        chain = self._chain(made)
+        behind = {
+            move.stage: site
+            for site in self.overrides
+            if (move := move_of(site)) is not None and move.place == "behind" and move.partner == last.stage
+        }
+        if last.name == "batch":
+            maps = itertools.takewhile(self._batch_first, chain[-2::-1])
+            behind |= {link.stage: f"{link.stage}(order)" for link in maps}
+        moving = [link for link in chain if link.stage in behind]
+        if moving and len(moving) == len(behind):
+            start = chain.index(moving[0])
+            staying = [link for link in chain[start:] if link not in moving]
+            made = self._make_again(moving[0].source, [*staying, *moving])
+            self.overridden.update(behind.values())
+        for site in self.overrides:
+            move = move_of(site)
+            if move is not None and move.place == "before" and move.stage == last.stage:
+                chain = self._chain(made)
+                starts = [index for index, link in enumerate(chain) if link.stage == move.partner]
+                moving = [link for link in chain if link.stage == move.stage]
+                if starts and moving:
+                    staying = [link for link in chain[starts[0] :] if link not in moving]
+                    made = self._make_again(chain[starts[0]].source, [*moving, *staying])
+                    self.overridden.add(site)
+        self._stage_of[id(made)] = last.stage
+        return made
+
+    def _batch_first(self, link: _Link) -> bool:
+        return link.name == "map" and self.overrides.get(f"{link.stage}(order)") == "batch-map"
+
+    def _chain(self, dataset: Any) -> list[_Link]:
+        """The calls that made ``dataset``, one on the result of the other, first to last."""
+        links = []
+        while id(dataset) in self._links:
+            links.append(self._links[id(dataset)])
+            dataset = links[-1].source
+        return links[::-1]
+
+    def _make_again(self, dataset: Any, links: Sequence[_Link]) -> Any:
+        for link in links:
+            again = link.on(dataset)
+            dataset = again.make()
+            self._links[id(dataset)] = again
+            self._results.append(dataset)
+        return dataset
 
     def option(self, options: Any, name: str, path: str, value: Any, origin: Origin) -> Any:
         """Note one assignment to an option; the value to assign."""
@@ -579,6 +680,9 @@ class _Recorder:
         settable_as = _LIBRARY_ARGUMENTS.get(origin.via or "", {}).get(axis)
         if settable_as is not None and origin.via_arguments.get(settable_as) != plain:
             settable_as = None
+        settable_in = None
+        if origin.library == "tensorflow_datasets" and written == (method != "cache") and axis in _READ_CONFIG:
+            settable_in = f"read_config=tfds.ReadConfig({_READ_CONFIG[axis]})"
         if plain == AUTOTUNE_VALUE and not isinstance(plain, bool) and axis in AUTOTUNED_AXES:
             plain = "auto"
         return Site(
@@ -599,6 +703,7 @@ class _Recorder:
             occurrence=occurrence,
             via=origin.via,
             settable_as=settable_as,
+            settable_in=settable_in,
         )
 
     def _override(self, site: Site, value: OverrideValue, bound: inspect.BoundArguments) -> bool:
@@ -642,7 +747,7 @@ class _Recorder:
                 method=name,
                 function=origin.function,
                 via=origin.via,
-                inputs=tuple(dict.fromkeys([*self._stages_behind(result), *self._stages_given(arguments)])),
+                inputs=tuple(dict.fromkeys([*self._stages_behind(result), *self._stages_given(arguments, result)])),
                 parent=parent,
                 discarded=origin.discarded,
                 arguments={key: value for key, (value, known) in plain.items() if known},
@@ -656,9 +761,20 @@ class _Recorder:
                 infinite=size == tf.data.INFINITE_CARDINALITY,
             )
         )
-        if parent is None and name in ("map", "batch"):
-            rest = {key: value for key, value in arguments.items() if key != "self"}
-            self.calls.append(Call(stage=stage, input=source, output=result, arguments=rest, facts=facts))
+        if parent is None and self.detailed:
+            self.calls.append(
+                Call(
+                    stage=stage,
+                    method=name,
+                    input=source if isinstance(source, tf.data.Dataset) else None,
+                    output=result,
+                    site=self._site(stage, 1, name, "", "order", False, True, origin, "order"),
+                    arguments={
+                        key: value for key, value in arguments.items() if value is not source and value is not result
+                    },
+                    facts=facts,
+                )
+            )
 
     def _stages_behind(self, dataset: Any) -> Iterator[str]:
         """The nearest noted stages that ``dataset`` reads, through those that TensorFlow put in between."""
@@ -669,10 +785,10 @@ class _Recorder:
             else:
                 yield from self._stages_behind(read)
 
-    def _stages_given(self, arguments: dict[str, Any]) -> Iterator[str]:
+    def _stages_given(self, arguments: dict[str, Any], result: Any) -> Iterator[str]:
         """The stages among a call's arguments; TensorFlow does not count a dataset of choices as read."""
         for value in arguments.values():
-            if isinstance(value, tf.data.Dataset) and id(value) in self._stage_of:
+            if isinstance(value, tf.data.Dataset) and value is not result and id(value) in self._stage_of:
                 yield self._stage_of[id(value)]
 
     def records(self, dataset: Any) -> tuple[tuple[Site, ...], tuple[Stage, ...]]:
@@ -684,12 +800,18 @@ class _Recorder:
         made = {stage.id for stage in stages}
         sites = []
         for site in self._sites:
-            count = self._places[_place(site.stage, self._origins[site.stage])]
             reaches = site.stage in reached or site.stage not in made
-            sites.append(replace(site, occurrences=count, reaches_end=reaches))
+            sites.append(replace(site, occurrences=self._occurrences(site.stage), reaches_end=reaches))
         sites += self._orders(sites, reached)
         sites += self._ends(dataset, stages, ends)
         return tuple(sites), stages
+
+    def counted(self, call: Call) -> Call:
+        """``call`` with what is known only at the end."""
+        return replace(call, site=replace(call.site, occurrences=self._occurrences(call.stage)))
+
+    def _occurrences(self, stage: str) -> int:
+        return self._places[_place(stage, self._origins[stage])]
 
     def _reached(self, ends: list[str]) -> set[str]:
         inputs = {stage.id: stage.inputs for stage in self._stages}
@@ -708,14 +830,14 @@ class _Recorder:
 
     def _orders(self, sites: list[Site], reached: set[str]) -> list[Site]:
         """One site for each map that a batch, or another such map, follows directly."""
-        followed = {id(call.input): call for call in self.calls}
+        followed = {id(call.input): call for call in self.calls if call.method in ("map", "batch")}
         by_stage = {site.stage: site for site in sites}
         orders = []
         for call in self.calls:
-            if call.stage not in reached or "map_func" not in call.arguments:
+            if call.stage not in reached or call.method != "map":
                 continue
             following = followed.get(id(call.output))
-            while following is not None and "map_func" in following.arguments:
+            while following is not None and following.method == "map":
                 following = followed.get(id(following.output))
             if following is not None:
                 site = by_stage[call.stage]

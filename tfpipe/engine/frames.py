@@ -8,7 +8,6 @@ import itertools
 import os
 import re
 import sysconfig
-import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,13 +18,15 @@ from typing import Any, cast
 import tensorflow as tf
 from tensorflow.python.util import tf_stack  # the only way to map AutoGraph's generated lines to the user's
 
+from tfpipe.engine.housekeeping import GENERATED_PREFIX
 from tfpipe.errors import UserCodeError
 
 _TENSORFLOW = os.path.dirname(tf.__file__) + os.sep
 _AUTOGRAPH = os.path.join(_TENSORFLOW, "python", "autograph") + os.sep
 # Decorators and error handlers around TensorFlow's functions; never the function that a user called.
 _TENSORFLOW_WRAPPERS = os.path.join(_TENSORFLOW, "python", "util") + os.sep
-_GENERATED = os.path.join(tempfile.gettempdir(), "__autograph_generated_file")
+# What a library's own decorators call their wrappers: never the function that a user called.
+_WRAPPER_NAMES = frozenset({"__call__", "wrapper", "_wrapper", "wrapped", "inner", "decorator", "decorated"})
 # Python tells where a call begins and ends from 3.11 on.
 _TELLS_POSITIONS = hasattr(CodeType, "co_positions")
 _FRAME_LINE = re.compile(r'\s*File "([^"]+)", line \d+, in ')
@@ -52,7 +53,10 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The user's line that led to a call, and the library function in between with its arguments, if there is one."""
+    """The user's line that led to a call, and the library function in between with its arguments, if there is one.
+
+    ``via`` is the function's name, ``library`` the package that it is of.
+    """
 
     file: str
     line: int
@@ -60,6 +64,7 @@ class Origin:
     end_column: int | None
     function: str
     via: str | None
+    library: str | None
     via_arguments: Mapping[str, Any]
     discarded: bool
 
@@ -94,7 +99,11 @@ def is_users(filename: str, home: Home | None = None) -> bool:
         return False
     if home is not None and home.package is not None and filename.startswith(home.package):
         return True
-    return not _in_library(filename) and not filename.startswith(_GENERATED)
+    return not _in_library(filename) and not _is_generated(filename)
+
+
+def _is_generated(filename: str) -> bool:
+    return os.path.basename(filename).startswith(GENERATED_PREFIX)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -128,18 +137,22 @@ def locate(frame: FrameType | None, method: str, home: Home, boundaries: tuple[C
         if code in boundaries:
             return None
         filename = code.co_filename
-        if filename.startswith(_GENERATED):
+        if _is_generated(filename):
             return _converted_origin(frame, method, library)
         if is_users(filename, home):
             return _plain_origin(frame, method, library)
-        if not filename.startswith((_AUTOGRAPH, _TENSORFLOW_WRAPPERS)):
-            library = frame
+        if library is None or code.co_name not in _WRAPPER_NAMES:
+            library = frame if not filename.startswith((_AUTOGRAPH, _TENSORFLOW_WRAPPERS)) else library
         frame = frame.f_back
     return None
 
 
 def _name(frame: FrameType | None) -> str | None:
     return None if frame is None else frame.f_code.co_name.removesuffix("_v1").removesuffix("_v2")
+
+
+def _package(frame: FrameType | None) -> str | None:
+    return None if frame is None else str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def _arguments(frame: FrameType | None) -> dict[str, Any]:
@@ -162,7 +175,8 @@ def _plain_origin(frame: FrameType, method: str, library: FrameType | None) -> O
         line = _last_load_line(code, method, frame.f_lasti) or line
     discarded = library is None and _result_dropped(code, frame.f_lasti)
     via, given = _name(library), _arguments(library)
-    return Origin(code.co_filename, line, end_line, end_column, _qualified(code), via, given, discarded)
+    function, package = _qualified(code), _package(library)
+    return Origin(code.co_filename, line, end_line, end_column, function, via, package, given, discarded)
 
 
 def _qualified(code: CodeType) -> str:
@@ -211,7 +225,8 @@ def _converted_origin(frame: FrameType, method: str, library: FrameType | None) 
     filename = _original_file(frame) or entry.filename
     line = _line_of_call(frame, method, filename) or entry.lineno
     function = entry.name or "<lambda>"
-    return Origin(filename, line, None, None, function, _name(library), _arguments(library), False)
+    via, package, given = _name(library), _package(library), _arguments(library)
+    return Origin(filename, line, None, None, function, via, package, given, False)
 
 
 def _original_file(frame: FrameType) -> str | None:
@@ -296,5 +311,10 @@ def _without_library_frames(text: str, home: Home | None) -> str:
             dropped_indent = None
         if dropped_indent is None:
             kept.append(line)
-    plain = _GRAPH_NOISE.sub("", "\n".join(kept)).removeprefix(_TENSORFLOW_ERRORS)
+    return plain_message("\n".join(kept))
+
+
+def plain_message(text: str) -> str:
+    """An error's text without the names of nodes and ops that its user never gave."""
+    plain = _GRAPH_NOISE.sub("", text).removeprefix(_TENSORFLOW_ERRORS)
     return "\n".join(line.rstrip() for line in plain.splitlines() if line.strip())

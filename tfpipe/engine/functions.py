@@ -1,6 +1,6 @@
 """What a dataset's own functions contain: random numbers, Python, changing state. And its private neighbourhood.
 
-The three private methods of ``tf.data.Dataset`` that tfpipe needs are called here and nowhere else.
+What tfpipe needs of ``tf.data.Dataset`` that is private is used here and nowhere else.
 """
 
 from __future__ import annotations
@@ -10,7 +10,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.data.ops.readers import ParallelInterleaveDataset  # how make_csv_dataset reads several files
 from tensorflow.python.framework import op_def_registry  # no public way to ask whether an op is stateful
+
+__all__ = [
+    "FunctionFacts",
+    "ParallelInterleaveDataset",
+    "caches_that_complete",
+    "components_kept",
+    "components_read",
+    "function_facts",
+    "input_datasets",
+]
 
 _PYTHON = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 # Stateful random ops beside those whose names start with "Random" (TensorFlow's op registry, 2.21).
@@ -123,3 +134,67 @@ def _is_stateful(op_type: str) -> bool:
 def input_datasets(dataset: Any) -> tuple[Any, ...]:
     """The datasets that ``dataset`` reads, outermost first."""
     return tuple(dataset._inputs())
+
+
+def components_read(dataset: Any) -> frozenset[int]:
+    """Which components of its elements, by number, the outermost stage's function looks at (a ``filter``'s)."""
+    graph = _only_graph(dataset)
+    arguments = {id(tensor.op): index for index, tensor in enumerate(graph.inputs)}
+    seen: dict[int, Any] = {}
+    waiting = [tensor.op for tensor in graph.outputs]
+    while waiting:
+        op = waiting.pop()
+        if id(op) not in seen:
+            seen[id(op)] = op
+            waiting += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+    return frozenset(arguments[key] for key in seen if key in arguments)
+
+
+def components_kept(dataset: Any) -> dict[int, int]:
+    """The components that the outermost stage's function (a ``map``'s) hands on unchanged: number of the output to
+    number of the input."""
+    graph = _only_graph(dataset)
+    arguments = {id(tensor): index for index, tensor in enumerate(graph.inputs)}
+    kept = {}
+    for index, tensor in enumerate(graph.outputs):
+        while tensor.op.type == "Identity":
+            tensor = tensor.op.inputs[0]
+        if id(tensor) in arguments:
+            kept[index] = arguments[id(tensor)]
+    return kept
+
+
+def _only_graph(dataset: Any) -> Any:
+    (wrapper,) = dataset._functions()
+    return wrapper.function.graph
+
+
+# Kinds of datasets (class names of TensorFlow 2.21) that matter to whether a cache is ever read to its end.
+_CACHE = "CacheDataset"
+_REPEAT = "RepeatDataset"
+_STOPS = frozenset({"TakeDataset", "TakeWhileDataset"})
+_CONCATENATE = "ConcatenateDataset"
+
+
+def caches_that_complete(dataset: Any) -> tuple[Any, ...]:
+    """The caches behind ``dataset`` that every epoch reads to their end, the first to be filled first.
+
+    One that a ``take``, or another dataset that ends earlier, cuts short is none, unless a ``repeat`` in between reads
+    it to its end; nor is one of an endless dataset.
+    """
+    found: dict[int, Any] = {}
+    _find_caches(dataset, False, found)
+    return tuple(found.values())
+
+
+def _find_caches(dataset: Any, cut: bool, found: dict[int, Any]) -> None:
+    kind = type(dataset).__name__.lstrip("_")
+    inputs = input_datasets(dataset)
+    if kind == _REPEAT:
+        cut = False
+    elif kind in _STOPS or (len(inputs) > 1 and kind != _CONCATENATE):
+        cut = True
+    for one in inputs:
+        _find_caches(one, cut, found)
+    if kind == _CACHE and not cut and int(dataset.cardinality()) != tf.data.INFINITE_CARDINALITY:
+        found.setdefault(id(dataset), dataset)

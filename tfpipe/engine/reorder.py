@@ -7,7 +7,6 @@ row of a batch replaced by values unlike the others'.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.engine.capture import Call, Captured
+from tfpipe.engine.elements import difference, first_line, read_elements, spec_difference
 from tfpipe.errors import UsageError
 from tfpipe.sites import Reorder, ReorderReason
 
@@ -22,13 +22,6 @@ from tfpipe.sites import Reorder, ReorderReason
 MAX_EXAMPLES = 2048
 # Batches to compare at each size; more of the same size show nothing new.
 MAX_BATCHES = 32
-# Seconds to spend on reading real elements; what was read until then is compared.
-READ_BUDGET_S = 10.0
-# Bytes of elements to hold at most.
-READ_BUDGET_BYTES = 1 << 28
-# Two orders of the same float operations may round differently: this many units in the last place of the component's
-# largest value. A wrong axis or a missing row is off by far more.
-ROUNDING_ULPS = 16
 
 _PER_EXAMPLE_SEED = (
     "Possible, but it would change your augmentation: one draw for the whole batch. To keep one draw per example, "
@@ -48,12 +41,7 @@ def check_batch_before_map(captured: Captured, map_stage: str, batch_stage: str)
         UsageError: there is no such pair of stages.
     """
     mapping, batching = captured.calls.get(map_stage), captured.calls.get(batch_stage)
-    if (
-        mapping is None
-        or batching is None
-        or "map_func" not in mapping.arguments
-        or "batch_size" not in batching.arguments
-    ):
+    if mapping is None or batching is None or mapping.method != "map" or batching.method != "batch":
         raise UsageError(
             f"{map_stage} and {batch_stage} are no map and batch of this pipeline.", "Take the ids from its sites."
         )
@@ -106,7 +94,13 @@ def _check(mapping: Call, batching: Call) -> Reorder:
             f"The elements that {name} gets are of varying shape ({loose[0].shape}), so they cannot be batched first.",
             "If they are all alike, say so before the map: tf.ensure_shape, or output_signature in from_generator.",
         )
-    elements = _read(source, batching.arguments["batch_size"])
+    size = _size(batching.arguments["batch_size"])
+    wanted = min(MAX_EXAMPLES, 2 * size + max(1, size // 2))
+    try:
+        read = read_elements(source, max(2, wanted)).elements
+    except Exception as error:  # whatever is in their data or functions
+        return verdict("no-elements", f"Reading the elements before {name} failed: {first_line(error)}.")
+    elements = [tf.nest.map_structure(_as_array, element) for element in read]
     if len(elements) < 2:
         return verdict("no-elements", f"The pipeline gave {len(elements)} elements before {name}; two are needed.")
     rows = _stack(elements)
@@ -139,11 +133,11 @@ def _compare(
         try:
             some = source.take(MAX_BATCHES * size)
             expected, swapped = one_by_one(some, size), batch_first(some, size)
-            problem = _spec_difference(expected.element_spec, swapped.element_spec, size)
+            problem = spec_difference(expected.element_spec, swapped.element_spec, size)
             if problem is not None:
                 return verdict(*problem, examples=count)
             for wanted, got in zip(expected, swapped, strict=True):
-                reason, text, difference = _difference(wanted, got)
+                reason, text, gap = difference(wanted, got)
                 if reason is not None:
                     remedy = (
                         "Make it safe by giving the axes of reductions and reshapes from the end (axis=-1), "
@@ -154,11 +148,11 @@ def _compare(
                             "strings", f"{name} depends on the length of its strings: {text}", examples=count
                         )
                     return verdict(
-                        reason, f"Batched in {size}s, {name} gives other {reason}: {text}.", remedy, count, difference
+                        reason, f"Batched in {size}s, {name} gives other {reason}: {text}.", remedy, count, gap
                     )
-                worst = max(worst, difference)
+                worst = max(worst, gap)
         except Exception as error:  # whatever the user's function raises when it is given a batch
-            summary = _first_line(error)
+            summary = first_line(error)
             if varying:
                 return verdict(
                     "strings",
@@ -191,20 +185,6 @@ def _all_dense(spec: Any) -> bool:
     return all(isinstance(leaf, tf.TensorSpec) for leaf in tf.nest.flatten(spec))
 
 
-def _read(dataset: Any, batch_size: Any) -> list[Any]:
-    """Real elements: two batches and a half, less when they are slow or large."""
-    wanted = min(MAX_EXAMPLES, 2 * _size(batch_size) + max(1, _size(batch_size) // 2))
-    deadline = time.monotonic() + READ_BUDGET_S
-    elements: list[Any] = []
-    size = 0
-    for element in dataset.take(max(2, wanted)):
-        elements.append(tf.nest.map_structure(_as_array, element))
-        size += sum(leaf.nbytes for leaf in tf.nest.flatten(elements[-1]))
-        if time.monotonic() > deadline or size > READ_BUDGET_BYTES:
-            break
-    return elements
-
-
 def _stack(elements: list[Any]) -> Any:
     return tf.nest.map_structure(lambda *leaves: np.stack(leaves), *elements)
 
@@ -233,66 +213,6 @@ def _string_lengths(rows: Any) -> tuple[list[int], list[int]]:
     return varying, fixed
 
 
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[-1] if lines else ""
-    kind = f"{type(error).__name__}: "
-    return (text if text.startswith(kind) else kind + text)[:300].rstrip(".")
-
-
-def _spec_difference(expected: Any, swapped: Any, size: int) -> tuple[ReorderReason, str] | None:
-    """Why the two orders' element_specs cannot be of the same data; static shapes only where both are known."""
-    try:
-        tf.nest.assert_same_structure(expected, swapped)
-    except (ValueError, TypeError):
-        return "structure", f"The structures differ: {expected} and {swapped}."
-    for wanted, got in zip(tf.nest.flatten(expected), tf.nest.flatten(swapped), strict=True):
-        if type(wanted) is not type(got) or wanted.dtype != got.dtype:
-            return "types", f"The types differ: {wanted} and {got}."
-        if not wanted.shape.is_compatible_with(got.shape):
-            return "shapes", f"The shapes differ (batches of {size}): {wanted.shape} and {got.shape}."
-    return None
-
-
-def _difference(wanted: Any, got: Any) -> tuple[ReorderReason | None, str, float]:
-    """The first difference between two batches, and the largest relative one of floats."""
-    worst = 0.0
-    for left, right in zip(tf.nest.flatten(wanted), tf.nest.flatten(got), strict=True):
-        a, b = left.numpy(), right.numpy()
-        if np.shape(a) != np.shape(b):
-            return "shapes", f"{np.shape(a)} and {np.shape(b)}", worst
-        difference = _relative_difference(a, b)
-        if difference > ROUNDING_ULPS * _epsilon(left.dtype):
-            return "values", f"they differ by up to {_largest_gap(a, b)}", difference
-        worst = max(worst, difference)
-    return None, "", worst
-
-
-def _epsilon(dtype: Any) -> float:
-    return float(tf.experimental.numpy.finfo(dtype.as_numpy_dtype).eps) if dtype.is_floating else 0.0
-
-
-def _relative_difference(a: Any, b: Any) -> float:
-    """Largest difference over the largest finite value; inf where anything but finite floats differs."""
-    if not np.issubdtype(np.asarray(a).dtype, np.floating) and str(np.asarray(a).dtype) != "bfloat16":
-        return 0.0 if np.array_equal(a, b) else float("inf")
-    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    finite = np.isfinite(x) & np.isfinite(y)
-    if not np.array_equal(x[~finite], y[~finite], equal_nan=True):
-        return float("inf")
-    gap = float(np.max(np.abs(x - y)[finite], initial=0.0))
-    scale = float(np.max(np.abs(x)[finite], initial=0.0))
-    return 0.0 if gap == 0 else gap / scale if scale else float("inf")
-
-
-def _largest_gap(a: Any, b: Any) -> str:
-    try:
-        gap = np.nanmax(np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)))
-    except (TypeError, ValueError):
-        return "their text"
-    return f"{gap:.3g}"
-
-
 def _leak(
     rows: Any,
     count: int,
@@ -312,7 +232,7 @@ def _leak(
             swapped = next(iter(batch_first(_slices(changed), size)))
         except Exception:  # the made-up row is no valid input
             continue
-        reason, text, _ = _difference(expected, swapped)
+        reason, text, _ = difference(expected, swapped)
         if reason is not None:
             return f"with one row {word}, {text}"
     return None

@@ -10,15 +10,18 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from tfpipe.engine.caches import WarmDatasets, first_fill
 from tfpipe.engine.capture import capture, rebuild
+from tfpipe.engine.elements import size_bytes
 from tfpipe.engine.environment import has_accelerator
 from tfpipe.engine.frames import home_of, user_code_error, users_frames
 from tfpipe.engine.load_user import bind_arguments, load_function
 from tfpipe.engine.loop import EndOfDataError
+from tfpipe.engine.moves import settle
 from tfpipe.engine.pipeline import build_pipeline
 from tfpipe.engine.reorder import check_batch_before_map
 from tfpipe.engine.sources import Source, open_source
-from tfpipe.engine.structure import find_problems
+from tfpipe.engine.structure import never_filled, notice
 from tfpipe.engine.whole_batches import WholeBatches, has_fixed_size, leading_size
 from tfpipe.errors import DataError, TfpipeError, UsageError
 from tfpipe.messages import Workload
@@ -165,13 +168,20 @@ class UserPipeline:
         for site in captured.sites:
             if site.axis == "order" and site.reaches_end and site.partner is not None:
                 reorders.append(check_batch_before_map(captured, site.stage, site.partner))
-        self._batch_size = batch_size = leading_size(self.batch)
+        settled = settle(captured, notice(captured.stages))
         batches = int(captured.dataset.cardinality())
+        # Batches of an epoch that stops before its end.
+        self._taken = _taken(workload.epoch_batches, batches)
+        cache_fill = first_fill(captured.dataset) if self._taken is None else None
+        # Where the caches fill too slowly, or never, every candidate is measured in its first epoch.
+        fills = self._taken is None and (cache_fill is None or cache_fill.complete)
+        self._warm = WarmDatasets() if fills else None
+        self._batch_size = batch_size = leading_size(self.batch)
         self.data = Data(
             name=workload.pipeline,
-            origin="your own pipeline" + (f", {batches:,} batches per epoch" if batches >= 0 else ""),
+            origin=_origin(batches, self._taken),
             generated=False,
-            examples=_examples(captured.stages, batches, batch_size),
+            examples=_examples(captured.stages, self._taken or batches, batch_size),
             batch_size=batch_size,
             element=_element(self.spec),
             example_bytes=size_bytes(self.batch) // max(1, batch_size),
@@ -181,11 +191,12 @@ class UserPipeline:
             reference=workload.pipeline,
             arguments=workload.arguments,
             root=self._home.root,
-            sites=captured.sites,
+            sites=captured.sites + settled.sites,
             stages=captured.stages,
-            findings=find_problems(captured.stages),
+            findings=settled.findings + never_filled(captured.stages, self._taken),
             reorders=tuple(reorders),
             build_s=captured.build_s,
+            cache_fill=cache_fill,
         )
 
     def _first_batch(self, dataset: Any) -> Any:
@@ -201,7 +212,11 @@ class UserPipeline:
         raise error
 
     def build(self, settings: PipelineSettings) -> Any:
-        dataset = rebuild(self._factory, dict(settings.overrides or ()), expected=self._sites)
+        def make() -> Any:
+            dataset = rebuild(self._factory, dict(settings.overrides or ()), expected=self._sites)
+            return dataset if self._taken is None else dataset.take(self._taken)
+
+        dataset = make() if self._warm is None else self._warm.get(settings.overrides, make)
         return dataset if has_fixed_size(self.spec) else WholeBatches(dataset, self._batch_size)
 
     def error(self, error: Exception) -> Exception:
@@ -215,6 +230,16 @@ class UserPipeline:
         if isinstance(error, TfpipeError) or not theirs:
             return error
         return user_code_error("The pipeline or its step", error, home=self._home)
+
+
+def _taken(epoch_batches: int | None, batches: int) -> int | None:
+    """``epoch_batches`` where that is less than the ``batches`` there are (as ``cardinality`` tells them)."""
+    return None if epoch_batches is None or 0 <= batches <= epoch_batches else epoch_batches
+
+
+def _origin(batches: int, taken: int | None) -> str:
+    per_epoch = f", {batches:,} batches per epoch" if batches >= 0 else ""
+    return f"your own pipeline{per_epoch}" + (f", a new iterator after {taken:,}" if taken is not None else "")
 
 
 def _examples(stages: Sequence[Stage], batches: int, batch_size: int) -> int | None:
@@ -239,14 +264,3 @@ def _element(spec: Any) -> str:
         for leaf in tf.nest.flatten(spec)
     ]
     return ", ".join(parts)
-
-
-def size_bytes(batch: Any) -> int:
-    """Bytes of a batch; strings count with their length."""
-    total = 0
-    for leaf in tf.nest.flatten(batch, expand_composites=True):
-        if leaf.dtype == tf.string:
-            total += int(tf.reduce_sum(tf.strings.length(leaf)))
-        else:
-            total += int(tf.size(leaf)) * leaf.dtype.size
-    return total

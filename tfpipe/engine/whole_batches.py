@@ -22,14 +22,14 @@ class WholeBatches:
     """
 
     def __init__(self, dataset: Any, batch_size: int) -> None:
-        self._dataset = dataset
+        self.dataset = dataset
         self._batch_size = batch_size
 
     def __iter__(self) -> WholeBatchIterator:
-        return WholeBatchIterator(iter(self._dataset), self._batch_size)
+        return WholeBatchIterator(iter(self.dataset), self._batch_size)
 
     def repeat(self) -> WholeBatches:
-        return WholeBatches(self._dataset.repeat(), self._batch_size)
+        return WholeBatches(self.dataset.repeat(), self._batch_size)
 
 
 class WholeBatchIterator:
@@ -56,6 +56,11 @@ class WholeBatchIterator:
             return following
         self._held = following
         return batch
+
+
+def with_partial_batches(batches: Any) -> Any:
+    """TensorFlow's own dataset behind ``batches``, partial batches included."""
+    return batches.dataset if isinstance(batches, WholeBatches) else batches
 
 
 def leading_size(batch: Any) -> int:

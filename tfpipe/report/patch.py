@@ -16,7 +16,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tfpipe.sites import AUTOTUNE_VALUE, REMOVABLE_AXES, OverrideValue, Site, SiteValue, describe_site, plain_text
+from tfpipe.sites import (
+    AUTOTUNE_VALUE,
+    CACHE_BEFORE,
+    REMOVABLE_AXES,
+    OverrideValue,
+    Site,
+    SiteValue,
+    describe_site,
+    method_of,
+    move_of,
+    plain_text,
+)
 
 _CONTEXT_LINES = 3
 
@@ -47,11 +58,16 @@ def describe_change(change: Change) -> str:
         return f"{describe_site(site)} -> leave the stage out"
     if site.kind == "end":
         if site.method == "prefetch":
-            behind = f"  behind {_method_of(site.partner)}" if site.partner else ""
+            behind = f"  behind {method_of(site.partner)}" if site.partner else ""
             return f"{site.where}{behind}: add .prefetch({plain_text(value)})"
         return f"at the end: set options.{site.argument} = {plain_text(value)}"
+    if site.argument == CACHE_BEFORE:
+        return f"{site.where}  before {site.method}: add .cache()"
     if site.kind == "order":
-        return f"{site.where}  {site.method} before batch -> batch before {site.method}"
+        move, partner = move_of(site.id), method_of(site.partner or "")
+        if move is not None and move.place == "before":
+            return f"{site.where}  {site.method} behind {partner} -> {site.method} before {partner}"
+        return f"{site.where}  {site.method} before {partner} -> {partner} before {site.method}"
     return f"{describe_site(site)} -> {plain_text(value)}"
 
 
@@ -220,7 +236,7 @@ class _Source:
 def _edited(text: str, changes: Sequence[Change], by_hand: list[str]) -> str:
     """``text`` with every certain edit made; the others are added to ``by_hand``.
 
-    Arguments first, which moves no line; then what moves: orders, whose edits contain arguments, and stages that go.
+    Arguments first, which moves no line; then stages that move, whose text has arguments in it; then stages that go.
     """
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     original = body = text[len(mark) :]
@@ -230,22 +246,23 @@ def _edited(text: str, changes: Sequence[Change], by_hand: list[str]) -> str:
         by_hand += [_instruction(change, str(why)) for change in changes]
         return text
     edits: list[_Edit] = []
-    moves = []
+    moves, removals = [], []
     for change in changes:
-        if change.site.kind == "order" or _leaves_out(change):
+        if change.site.kind == "order":
             moves.append(change)
-            continue
-        try:
-            edits += _edits(source, change)
-        except _ByHandError as why:
-            by_hand.append(_instruction(change, str(why)))
+        elif _leaves_out(change):
+            removals.append(change)
+        else:
+            try:
+                edits += _edits(source, change)
+            except _ByHandError as why:
+                by_hand.append(_instruction(change, str(why)))
     body = source.apply(list(dict.fromkeys(edits)))
-    # From the bottom up: a later stage's move leaves the lines of the earlier ones alone.
-    for change in sorted(moves, key=lambda one: (-(one.site.line or 0), -(one.site.end_column or 0))):
-        # Once something has moved, a call's end is no longer where it was captured; its line still is.
-        site = change.site if body == original else replace(change.site, end_line=None, end_column=None)
+    body = _Rearrangement(_Source(body), exact=body == original).apply(moves, by_hand)
+    # From the bottom up: a later stage that goes leaves the lines of the earlier ones alone.
+    for change in sorted(removals, key=lambda one: (-(one.site.line or 0), -(one.site.end_column or 0))):
         try:
-            body = _leave_out(_Source(body), site) if _leaves_out(change) else _swap(_Source(body), site, change.value)
+            body = _leave_out(_Source(body), _placed(change.site, exact=body == original))
         except _ByHandError as why:
             by_hand.append(_instruction(change, str(why)))
     try:
@@ -255,6 +272,11 @@ def _edited(text: str, changes: Sequence[Change], by_hand: list[str]) -> str:
         by_hand += [_instruction(change, why_not) for change in changes]
         return text
     return mark + body
+
+
+def _placed(site: Site, *, exact: bool) -> Site:
+    """Once something has been edited, a call's end is no longer where it was captured; its line still is."""
+    return site if exact else replace(site, end_line=None, end_column=None)
 
 
 def _leaves_out(change: Change) -> bool:
@@ -412,14 +434,9 @@ def _append(source: _Source, site: Site, value: OverrideValue) -> list[_Edit]:
         raise _ByHandError(f"set it on a tf.data.Options that you give to with_options: options.{site.argument}")
     if site.occurrences > 1:
         raise _ByHandError(f"add it to what the function returns: {site.where} runs {site.occurrences} times")
-    call = _find_call(source, replace(site, method=_method_of(site.partner or "")))
+    call = _find_call(source, replace(site, method=method_of(site.partner or "")))
     _check_returned(source, call)
     return [_Edit(source.end(call), source.end(call), f".prefetch({source.written(value)})")]
-
-
-def _method_of(stage: str) -> str:
-    """``batch`` of ``data.py:9:batch``, with ``:2`` and so on behind it for a repeated call."""
-    return next(part for part in reversed(stage.split(":")) if not part.isdigit())
 
 
 def _check_returned(source: _Source, call: ast.Call) -> None:
@@ -432,47 +449,120 @@ def _check_returned(source: _Source, call: ast.Call) -> None:
     raise _ByHandError("add it to what the function returns")
 
 
-def _swap(source: _Source, site: Site, value: OverrideValue) -> str:
-    """``.map(f).batch(n)`` as ``.batch(n).map(f)``: in one chain, or in two assignments that follow each other."""
-    if value != "batch-map":
-        raise _ByHandError("move batch behind map")
-    mapping = _find_call(source, site)
-    for batching in source.calls:
-        if _receiver(batching) is mapping and _called_name(batching) == "batch":
-            a, b = source.after_receiver(mapping), source.after_receiver(batching)
-            first, second = source.data[slice(*a)].decode(), source.data[slice(*b)].decode()
-            if "#" in first + second:
-                raise _ByHandError("there is a comment in what would move")
-            return source.apply([_Edit(a[0], b[1], second + first)])
-    return _swap_statements(source, mapping)
+class _Rearrangement:
+    """Stages that change places, and caches in front of some: in one chain of calls, or in assignments that follow each
+    other.
 
-
-def _swap_statements(source: _Source, mapping: ast.Call) -> str:
-    """``name = ....map(f)`` and, in the next statement, ``name.batch(n)``: what stands behind each dot changes places.
-
-    Only where the next statement returns or binds the name anew: nothing else can then have used what lay between.
+    What stands behind each dot moves; what it is called on stays. A line like ``d = d.map(f)`` becomes ``d =
+    d.batch(n)``. Only where the next statement returns the name or binds it anew: nothing else can then have used what
+    lay between.
     """
-    for block in source.blocks():
-        for first, second in itertools.pairwise(block):
-            name = _bound_name(first)
-            if name is None or not isinstance(first, ast.Assign) or first.value is not mapping:
-                continue
-            uses = [node for node in ast.walk(second) if isinstance(node, ast.Name) and node.id == name]
-            reads = [node for node in uses if isinstance(node.ctx, ast.Load)]
-            batching = next((call for call in source.calls if _receiver(call) in reads), None)
-            if (
-                len(reads) == 1
-                and (isinstance(second, ast.Return) or _bound_name(second) == name)
-                and batching is not None
-                and _called_name(batching) == "batch"
-            ):
-                a, b = source.after_receiver(mapping), source.after_receiver(batching)
-                moved = [
-                    _Edit(*a, source.data[slice(*b)].decode()),
-                    _Edit(*b, source.data[slice(*a)].decode()),
-                ]
-                return source.apply(moved)
-    raise _ByHandError("move batch before map; they are not next to each other in the source")
+
+    def __init__(self, source: _Source, *, exact: bool) -> None:
+        self._source = source
+        self._exact = exact
+        self._next: dict[ast.Call, ast.Call] = {}
+        for call in source.calls:
+            receiver = _receiver(call)
+            if isinstance(receiver, ast.Call):
+                self._next[receiver] = call
+        for block in source.blocks():
+            for first, second in itertools.pairwise(block):
+                following = _continued(first, second, source.calls)
+                if following is not None and isinstance(first, ast.Assign) and isinstance(first.value, ast.Call):
+                    self._next[first.value] = following
+
+    def apply(self, changes: Sequence[Change], by_hand: list[str]) -> str:
+        """The text with all of ``changes`` that are certain."""
+        texts: dict[ast.Call, str] = {}
+        moves: list[tuple[Change, list[ast.Call]]] = []
+        for change in changes:
+            try:
+                call = _find_call(self._source, _placed(change.site, exact=self._exact))
+                if change.site.argument == CACHE_BEFORE:
+                    texts[call] = self._with_cache(call)
+                else:
+                    moves.append((change, self._between(call, change)))
+            except _ByHandError as why:
+                by_hand.append(_instruction(change, str(why)))
+        edits = dict(texts)
+        for chain in self._chains(moves):
+            order = self._ordered(chain, moves)
+            for call, content in zip(chain, order, strict=True):
+                edits[call] = texts.get(content, self._text(content))
+        return self._source.apply([_Edit(*self._source.after_receiver(call), text) for call, text in edits.items()])
+
+    def _text(self, call: ast.Call) -> str:
+        return self._source.data[slice(*self._source.after_receiver(call))].decode()
+
+    def _with_cache(self, call: ast.Call) -> str:
+        text = self._text(call)
+        start = text.find(".")
+        if _receiver(call) is None or text[:start].strip():
+            raise _ByHandError("it is not called as a method")
+        return f"{text[:start]}.cache(){text}"
+
+    def _between(self, call: ast.Call, change: Change) -> list[ast.Call]:
+        """The calls from the one that moves to its partner, in the order of the data."""
+        site, partner = change.site, change.site.partner or ""
+        move = move_of(site.id)
+        if move is None and change.value != "batch-map":
+            raise _ByHandError("move batch behind map")
+        file, line, *_ = partner.rsplit(f":{method_of(partner)}", 1)[0].rpartition(":")[::2]
+        if file != site.stage.split(":", 1)[0] or partner.rpartition(":")[2].isdigit() or site.occurrences > 1:
+            raise _ByHandError("they are called in different places")
+        step = {b: a for a, b in self._next.items()} if move is not None and move.place == "before" else self._next
+        calls = [call]
+        while (_called_name(calls[-1]), _name_line(calls[-1])) != (method_of(partner), int(line)):
+            if calls[-1] not in step:
+                raise _ByHandError(f"{method_of(partner)} and {site.method} do not follow each other in the source")
+            calls.append(step[calls[-1]])
+        if any("#" in self._text(one) for one in calls):
+            raise _ByHandError("there is a comment in what would move")
+        return calls if step is self._next else calls[::-1]
+
+    def _chains(self, moves: Sequence[tuple[Change, list[ast.Call]]]) -> list[list[ast.Call]]:
+        """The chains that the moves are made in; moves that share a call are of one chain."""
+        chains: list[list[ast.Call]] = []
+        for _, calls in moves:
+            shared = [chain for chain in chains if set(chain) & set(calls)]
+            together = {call for chain in [*shared, calls] for call in chain}
+            chains = [chain for chain in chains if chain not in shared]
+            ordered = [call for call in together if call not in {self._next.get(one) for one in together}]
+            while ordered[-1] in self._next and self._next[ordered[-1]] in together:
+                ordered.append(self._next[ordered[-1]])
+            chains.append(ordered)
+        return chains
+
+    def _ordered(self, chain: list[ast.Call], moves: Sequence[tuple[Change, list[ast.Call]]]) -> list[ast.Call]:
+        """``chain`` after the moves in it, made in the order in which a rebuilt pipeline makes them."""
+        order = list(chain)
+        groups: dict[tuple[int, bool, ast.Call], list[ast.Call]] = {}
+        for change, calls in moves:
+            if calls[0] in chain:
+                move = move_of(change.site.id)
+                before = move is not None and move.place == "before"
+                mover, partner = (calls[-1], calls[0]) if before else (calls[0], calls[-1])
+                groups.setdefault((chain.index(calls[-1]), before, partner), []).append(mover)
+        for (_, before, partner), movers in sorted(groups.items(), key=lambda item: item[0][:2]):
+            moving = [call for call in order if call in movers]
+            order = [call for call in order if call not in movers]
+            place = order.index(partner) + (not before)
+            order[place:place] = moving
+        return order
+
+
+def _continued(first: ast.stmt, second: ast.stmt, calls: Sequence[ast.Call]) -> ast.Call | None:
+    """In ``name = ...`` and, next, ``name.method(...)``: that call, where nothing else reads the name."""
+    name = _bound_name(first)
+    reads = [
+        node
+        for node in ast.walk(second)
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+    ]
+    if name is None or len(reads) != 1 or not (isinstance(second, ast.Return) or _bound_name(second) == name):
+        return None
+    return next((call for call in calls if _receiver(call) is reads[0]), None)
 
 
 def _receiver(call: ast.Call) -> ast.expr | None:

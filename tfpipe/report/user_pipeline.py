@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
-from tfpipe.records import Pipeline, Run
+from tfpipe.records import Candidate, Pipeline, Run
 from tfpipe.report.patch import Change, Patch, describe_change, make_patch, read_sources
 from tfpipe.report.rendering import pairs, paragraph
 from tfpipe.settings import PipelineSettings
 from tfpipe.sites import END_OPTIONS, Finding, Reorder, Site, describe_site, plain_text
+from tfpipe.units import format_bytes
 
 AS_IT_IS = "nothing: the pipeline as it is"
 
@@ -59,14 +61,39 @@ def finding_rows(run: Run) -> tuple[tuple[str, str], ...]:
     if run.pipeline is None:
         return ()
     return (
-        *((finding.kind, _finding_words(finding)) for finding in run.pipeline.findings),
+        *((finding.kind, _finding_words(run, finding)) for finding in measured_findings(run)),
         *(("order", _reorder_words(reorder)) for reorder in run.pipeline.reorders if reorder.verdict != "equal"),
     )
 
 
-def _finding_words(finding: Finding) -> str:
-    unmeasured = " (Not measured.)" if finding.kind == "suggestion" and not finding.measured else ""
-    return f"{finding.text} {finding.remedy}{unmeasured}"
+def measured_findings(run: Run) -> tuple[Finding, ...]:
+    """What was noticed, with whether a candidate that makes the change was measured."""
+    assert run.pipeline is not None
+    return tuple(
+        replace(finding, measured=_candidate_of(run, finding) is not None) for finding in run.pipeline.findings
+    )
+
+
+def _candidate_of(run: Run, finding: Finding) -> Candidate | None:
+    """The measured candidate that makes this change and the fewest others."""
+    change = {(site, True) for site in finding.sites}
+    made = [c for c in run.candidates if change and c.examples_per_s and change <= set(c.settings.overrides or ())]
+    return min(made, key=lambda c: len(c.settings.overrides or ()), default=None)
+
+
+def _finding_words(run: Run, finding: Finding) -> str:
+    parts = [finding.text, finding.remedy, finding.note]
+    made, now = _candidate_of(run, finding), run.candidate(run.current)
+    if made is not None and made.examples_per_s is not None and now.examples_per_s is not None:
+        ratio = made.examples_per_s.value / now.examples_per_s.value
+        how = "Measured" if len(made.settings.overrides or ()) == len(finding.sites) else "Measured with other changes"
+        parts.append(
+            f"{how}: {ratio:.2f} times as fast, with {format_bytes(made.buffered_bytes)} in buffers instead of "
+            f"{format_bytes(now.buffered_bytes)}."
+        )
+    elif finding.kind == "suggestion":
+        parts.append("(Not measured.)")
+    return " ".join(part for part in parts if part)
 
 
 def _reorder_words(reorder: Reorder) -> str:
@@ -105,7 +132,7 @@ def sites_json(run: Run) -> str:
     """``tfpipe-pipeline``: the user's pipeline as it stands in the run file."""
     assert run.pipeline is not None
     document = {"format": "tfpipe-pipeline", "version": 1, "tfpipe_version": run.tfpipe_version}
-    content = {**document, **msgspec.to_builtins(run.pipeline)}
+    content = {**document, **msgspec.to_builtins(replace(run.pipeline, findings=measured_findings(run)))}
     return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
 
 
@@ -116,7 +143,7 @@ def _site_line(site: Site, width: int, color: bool) -> str:
 
 def _site_words(site: Site) -> str:
     if site.kind == "order":
-        return f"{site.where}  {site.method} before batch"
+        return describe_change(Change(site=site, value=True)).partition(" -> ")[0]
     return describe_site(site)
 
 

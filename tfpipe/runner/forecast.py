@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfpipe.analysis.memory import MemoryForecast, forecast_memory, shared_row_bytes, shuffle_part
+from tfpipe.analysis.memory import MemoryForecast, cache_part, forecast_memory, shared_row_bytes, shuffle_part
 from tfpipe.messages import Prepared
 from tfpipe.records import Pipeline
 from tfpipe.settings import PipelineSettings
@@ -10,7 +10,7 @@ from tfpipe.sites import sites_on
 
 
 def forecast_candidate(settings: PipelineSettings, prepared: Prepared) -> MemoryForecast | None:
-    """The forecast for a candidate; of a user's own pipeline only its shuffle buffers are forecast."""
+    """The forecast for a candidate; of a user's own pipeline only its shuffle buffers and caches are forecast."""
     data, memory = prepared.data, prepared.memory
     if prepared.pipeline is not None:
         return _forecast_buffers(settings, prepared.pipeline, memory.resident_bytes)
@@ -39,4 +39,12 @@ def _forecast_buffers(settings: PipelineSettings, pipeline: Pipeline, resident_b
             continue
         held = buffer if stage.cardinality is None else min(buffer, stage.cardinality)
         parts.append(shuffle_part(held, example_bytes=stage.element_bytes))
+    for site in sites_on("cache", pipeline.sites):
+        stage = stages.get(site.stage)
+        kept = site.argument == "filename" and overrides.get(site.id, site.value) == ""
+        if kept and stage is not None and stage.element_bytes is not None and stage.cardinality is not None:
+            parts.append(cache_part(stage.cardinality, stage.element_bytes))
+    for finding in pipeline.findings:
+        if finding.memory_bytes is not None and overrides.get(finding.sites[0]):
+            parts.append(cache_part(1, finding.memory_bytes))
     return MemoryForecast(resident_bytes=resident_bytes, rewriting_bytes=0, parts=tuple(parts))

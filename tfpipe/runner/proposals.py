@@ -10,7 +10,17 @@ from tfpipe.errors import UsageError
 from tfpipe.records import Pipeline
 from tfpipe.runner.candidates import KNOBS
 from tfpipe.settings import LARGE_GRID, NamedSettings, PipelineSettings, parse_list
-from tfpipe.sites import END_OPTIONS, END_PREFETCH, Axis, OverrideValue, Site, sites_on
+from tfpipe.sites import (
+    END_OPTIONS,
+    END_PREFETCH,
+    Axis,
+    Finding,
+    OverrideValue,
+    Site,
+    method_of,
+    move_of,
+    sites_on,
+)
 
 Overrides = dict[str, OverrideValue]
 
@@ -102,9 +112,27 @@ def _worth_trying(pipeline: Pipeline, cores: int) -> list[tuple[str, Overrides]]
     if batch_first:
         proposals.append((f"batch before map{and_prefetch}", {**batch_first, **prefetch}))
         proposals.append(("batch before map, AUTOTUNE", {**auto, **batch_first, **prefetch_auto}))
+    suggested = [finding for finding in pipeline.findings if finding.sites]
+    proposals += [(suggestion_name(finding), _suggested([finding])) for finding in suggested]
+    if suggested:
+        everything: Overrides = {**auto, **batch_first, **_suggested(suggested), **prefetch_auto}
+        proposals.append((f"{' and '.join(map(suggestion_name, suggested))}, AUTOTUNE", everything))
     if any(site.axis == "rewrites" and site.written and site.value is False for site in pipeline.sites):
         proposals.append(("TensorFlow's rewrites back on", {REWRITES: True}))
     return [(name, overrides) for name, overrides in proposals if overrides]
+
+
+def suggestion_name(finding: Finding) -> str:
+    """``take before cache``: what a finding's candidate does."""
+    move = move_of(finding.sites[0])
+    stage = method_of(finding.sites[0].partition("(")[0])
+    if move is None:
+        return f"a cache before {stage}"
+    return f"{stage} {move.place} {method_of(move.partner)}"
+
+
+def _suggested(findings: Sequence[Finding]) -> Overrides:
+    return {site: True for finding in findings for site in finding.sites}
 
 
 def _parallel(pipeline: Pipeline, calls: OverrideValue) -> Overrides:
@@ -158,4 +186,5 @@ def _last_prefetch(pipeline: Pipeline) -> list[Site]:
 def _batch_first(pipeline: Pipeline) -> Overrides:
     """The swaps that were proven equal; all maps in front of one batch, or none of them."""
     equal = {r.map_stage for r in pipeline.reorders if r.verdict == "equal"}
-    return {site.id: "batch-map" for site in sites_on("order", pipeline.sites) if site.stage in equal}
+    orders = [site for site in sites_on("order", pipeline.sites) if move_of(site.id) is None]
+    return {site.id: "batch-map" for site in orders if site.stage in equal}
