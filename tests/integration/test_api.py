@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,21 @@ def test_a_tuned_factory_builds_with_the_recommended_settings() -> None:
     assert int(dataset.cardinality()) == 10
     assert parallelism(make_dataset()) == 1, "the function itself is as it was"
     assert make_tuned.__name__ == "make_dataset"
+
+
+def test_a_tuned_factory_moves_stages() -> None:
+    captured = capture(make_dataset)
+    mapped, batched = (next(s.id for s in captured.stages if s.method == name) for name in ("map", "batch"))
+    move = f"{mapped}(behind {batched})"
+    run = saved({move: True})
+    assert run.pipeline is not None
+    place = replace(captured.calls[mapped].site, id=move, argument=f"behind {batched}", partner=batched)
+    run = replace(run, pipeline=replace(run.pipeline, sites=(*run.pipeline.sites, place)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dataset = tfpipe.tuned(make_dataset, run)(40)
+    assert parallelism(dataset) == 0, "the map is the last stage now, and reads the batch"
+    assert type(dataset).__name__.strip("_").startswith("ParallelMap")
 
 
 def test_a_tuned_factory_falls_back_where_the_call_sites_changed() -> None:

@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from tests.unit.machine import workload
+
 pytestmark = pytest.mark.tensorflow
 
 
@@ -18,9 +20,9 @@ def spec():
 
 @pytest.fixture(scope="module")
 def resnet(spec):
-    from tfpipe.engine.steps import open_step
+    from tfpipe.engine.steps.training import open_resnet18
 
-    return open_step("resnet18", spec=spec, batch=None, width=8, classes=10, seed=0)
+    return open_resnet18(spec, width=8, classes=10, seed=0)
 
 
 def batch():
@@ -31,9 +33,11 @@ def batch():
 
 
 def test_the_full_model_has_the_parameters_of_resnet18_for_small_images():
+    import tensorflow as tf
+
     from tfpipe.engine.steps.resnet18 import resnet18
 
-    model = resnet18((32, 32, 3), width=64, classes=100, seed=0)
+    model = resnet18(tf.TensorSpec((8, 32, 32, 3)), width=64, classes=100)
     # 3x3 stem, four stages of two basic blocks without biases, three projections, 100-way head with bias.
     convolutions = 3 * 64 * 9 + 4 * 64 * 64 * 9
     for width in (128, 256, 512):
@@ -63,7 +67,7 @@ def test_other_shapes_are_refused_and_not_retraced(resnet):
 def test_the_simulated_device_takes_its_time_and_none_of_the_cores(spec):
     from tfpipe.engine.steps import open_step
 
-    step = open_step("simulated:50ms", spec=spec, batch=None, width=1, classes=1, seed=0)
+    step = open_step(workload(step="simulated:50ms"), None, spec=spec, batch=None, classes=1)
     wall, cpu = time.perf_counter(), time.process_time()
     for _ in range(4):
         step(batch)
@@ -76,4 +80,4 @@ def test_an_unknown_step_is_refused(spec):
     from tfpipe.errors import UsageError
 
     with pytest.raises(UsageError, match="'resnet19' names no function"):
-        open_step("resnet19", spec=spec, batch=None, width=1, classes=1, seed=0)
+        open_step(workload(step="resnet19"), None, spec=spec, batch=None, classes=1)

@@ -299,7 +299,7 @@ def test_whole_batches_keeps_a_stream_whose_batches_differ() -> None:
     seen = [int(batch.shape[0]) for batch in WholeBatches(sizes, 4)]
     # 3 is followed by another odd one, so this is no epoch's end; the 2 stands before a whole one, the 1 last.
     assert seen == [4, 3, 4, 4]
-    assert [int(b.shape[0]) for b in WholeBatches(sizes, 4).repeat()._dataset.take(2)] == [4, 3]
+    assert [int(b.shape[0]) for b in WholeBatches(sizes, 4).repeat().dataset.take(2)] == [4, 3]
 
 
 # --- what factories do -------------------------------------------------------------------------------------------

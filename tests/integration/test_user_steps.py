@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tfpipe.engine.load_user import give_function, take_function_back
-from tfpipe.engine.steps.user import UserStep, open_user_step
+from tfpipe.engine.steps.user import open_user_step
 from tfpipe.errors import TfpipeError, UsageError, UserCodeError
 
 pytestmark = pytest.mark.tensorflow
@@ -19,13 +19,16 @@ IMAGES = tf.TensorSpec([None, 8], tf.float32)
 X, Y, WEIGHT = tf.ones((4, 8)), tf.zeros((4, 1)), tf.ones(4)
 
 
-def opened(make_step: Callable[[Any], Any], batch: Any) -> UserStep:
+def opened(make_step: Callable[[Any], Any], batch: Any, execution: Any = None) -> Any:
+    """The step after its first call."""
     give_function("here:make_step", make_step)
     try:
         spec = tf.data.Dataset.from_tensors(batch).element_spec
-        return open_user_step("here:make_step", spec, batch)
+        step = open_user_step("here:make_step", spec, batch, execution=execution)
     finally:
         take_function_back("here:make_step")
+    step.first_call(batch)
+    return step
 
 
 def dense(inputs: Any) -> Any:

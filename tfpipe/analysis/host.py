@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tfpipe.analysis.verdict import INPUT_MODERATE
+from tfpipe.analysis.verdict import INPUT_HIGH, INPUT_MODERATE
 from tfpipe.records import Block, Interval, Retrace, Verdict
 from tfpipe.settings import Execution
 from tfpipe.units import format_percent, format_seconds
@@ -24,9 +24,10 @@ _PYTHON: dict[Execution, str] = {
 def host_fraction(step_s: float, floor_s: float, graph_floor_s: float) -> float:
     """The share of the step that is its own Python: what compute alone takes beyond that as one ``tf.function``.
 
-    Never below 0: where the graph is no faster, there is nothing to gain from it.
+    Never below 0: where the graph is no faster, there is nothing to gain from it. Nor above 1, where the floor was
+    measured in a slower spell than the step.
     """
-    return max(0.0, floor_s - graph_floor_s) / step_s
+    return min(1.0, max(0.0, floor_s - graph_floor_s) / step_s)
 
 
 def classify_host(
@@ -50,7 +51,9 @@ def classify_host(
     if input_fraction is None or not step_s or floor_s is None or not graph_floor_s:
         return None
     share = host_fraction(step_s, floor_s, graph_floor_s)
-    if input_fraction.high >= INPUT_MODERATE or share < HOST_BOUND:
+    # Beside a host that takes most of the step it does not matter whether waiting is 4 or 6 % of it.
+    waits = input_fraction.value >= INPUT_MODERATE or input_fraction.high >= INPUT_HIGH
+    if waits or share < HOST_BOUND:
         return None
     python = _PYTHON.get(execution, "the step's own Python")
     return Verdict(
@@ -79,15 +82,16 @@ def times_as_fast(times: float) -> str:
 def _retracing_statement(fraction: float, blocks: Sequence[Block]) -> str:
     steps = [block for block in blocks if block.kind == "step"]
     retraces = [retrace for block in steps for retrace in block.retraces]
-    seconds: dict[tuple[str, str], float] = {}
+    seconds: dict[str, float] = {}
     for retrace in retraces:
-        key = retrace.function, retrace.cause
-        seconds[key] = seconds.get(key, 0.0) + retrace.seconds
-    function, cause = max(seconds, key=lambda key: seconds[key])
+        seconds[retrace.function] = seconds.get(retrace.function, 0.0) + retrace.seconds
+    function = max(seconds, key=lambda name: seconds[name])
+    example = max((r for r in retraces if r.function == function), key=lambda retrace: retrace.seconds)
+    cause = example.cause.rstrip(".")
     return (
         f"Host-bound: {format_percent(fraction)} of the time goes into building graphs anew, {_times(retraces)} in "
-        f"{sum(block.steps for block in steps):,} steps, mostly of {function}: {cause.rstrip('.')}. Give it an "
-        "input_signature and tensors instead of Python values. No change of the pipeline would help."
+        f"{sum(block.steps for block in steps):,} steps, mostly of {function} ({cause}). Give it an input_signature "
+        "with None where a size changes, and tensors instead of Python values. No change of the pipeline would help."
     )
 
 

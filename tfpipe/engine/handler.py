@@ -40,6 +40,8 @@ class Handler:
                 return self._prepare(request)
             assert self._session is not None
             return _measure(self._session, request)
+        except SystemExit as error:
+            return _exited(error)
         except Exception as error:
             return _failed(error, self._session)
 
@@ -84,6 +86,14 @@ def _failed(error: Exception, session: Session | None) -> Failed:
         message=f"{type(error).__name__}: {_first_line(error)}",
         detail="".join(traceback.format_exception(error)),
     )
+
+
+def _exited(error: SystemExit) -> Failed:
+    """User code that wants to end the process, which is not its own here."""
+    from tfpipe.engine.frames import user_code_error
+
+    told = user_code_error("The pipeline or its step", error, "Return, or raise an error, instead of calling sys.exit.")
+    return Failed(cause="request", message=told.message, hint=told.hint, exit_code=told.exit_code)
 
 
 def _first_line(error: Exception) -> str:

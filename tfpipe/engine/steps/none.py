@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tfpipe.settings import Execution
+
 
 class NoStep:
     """Takes the batch and returns."""
@@ -12,6 +14,11 @@ class NoStep:
     synchronous = True
     parameters = None
     traces = None
+    state = ()
+    execution: Execution = "graph"
+
+    def first_call(self, batch: Any) -> None:
+        """There is nothing to trace."""
 
     def __call__(self, batch: Any) -> None:
         """Do nothing with ``batch``."""

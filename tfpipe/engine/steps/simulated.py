@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from tfpipe.settings import Execution
 from tfpipe.units import format_seconds
 
 
@@ -18,10 +19,15 @@ class SimulatedStep:
     synchronous = True
     parameters = None
     traces = None
+    state = ()
+    execution: Execution = "graph"
 
     def __init__(self, duration_s: float) -> None:
         self.duration_s = duration_s
         self.description = f"a simulated device, {format_seconds(duration_s)} per step, no host cores used"
+
+    def first_call(self, batch: Any) -> None:
+        """There is nothing to trace."""
 
     def __call__(self, batch: Any) -> None:
         time.sleep(self.duration_s)

@@ -1,115 +1,205 @@
-"""The user's own step: a function of one batch, or a compiled Keras model."""
+"""The user's own step: a function of one batch, or a compiled Keras model, in each way to run it."""
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfpipe.engine.frames import home_of, user_code_error
+from tfpipe.engine.frames import Home, home_of, user_code_error
 from tfpipe.engine.load_user import load_function
+from tfpipe.engine.steps.fit import FitStep
+from tfpipe.engine.steps.keras_model import train_function, written_execution
+from tfpipe.engine.steps.running import FunctionStep, is_function, seeded, with_functions_run, xla_refusal
+from tfpipe.engine.steps.sharing import held_by
 from tfpipe.errors import TfpipeError, UsageError, UserCodeError
+from tfpipe.settings import Execution
+
+_HOW: dict[Execution, str] = {
+    "eager": ", run eagerly",
+    "layer": ", a tf.function per layer",
+    "graph": "",
+    "xla": ", compiled by XLA",
+    "fit": "",
+}
 
 
-def open_user_step(reference: str, spec: Any, batch: Any) -> UserStep:
-    """The step that the function named by ``reference`` returns for elements of ``spec``.
+def open_user_step(
+    reference: str,
+    spec: Any,
+    batch: Any,
+    *,
+    execution: Execution | None = None,
+    seed: int = 0,
+    steps_per_execution: int = 1,
+) -> FunctionStep | FitStep:
+    """The step that the function named by ``reference`` returns for elements of ``spec``, not yet called.
 
-    It is called once on ``batch``, so that what does not fit is told before anything is measured.
+    That function is called anew for each execution, with random numbers from ``seed``: all start from the same weights.
+
+    Args:
+        batch: one batch, to see how the step takes it.
+        execution: how to run it; None for as it is written.
+        steps_per_execution: of ``fit``, where it is not 1; else the model's own.
 
     Raises:
-        UsageError: no such function.
+        UsageError: no such function, or one whose step cannot be run in that way.
         UserCodeError: it raised.
-        TfpipeError: it returned neither a function nor a compiled model, or that does not take such batches.
+        TfpipeError: it returned neither a function nor a compiled model.
     """
     maker = load_function(reference, "--step")
     home = home_of(maker)
     error: Exception
     try:
-        made = maker(spec)
+        with seeded(seed):
+            made = maker(spec)
     except TfpipeError:
         raise
     except Exception as raised:
         error = user_code_error(reference, raised, "It is called once, with the dataset's element_spec.", home)
     else:
-        return _wrap(reference, made, spec, batch)
+        if isinstance(made, keras.Model):
+            return _keras_step(reference, home, made, spec, execution, steps_per_execution)
+        return _function_step(reference, home, made, spec, batch, execution)
     raise error
 
 
-def _wrap(reference: str, made: Any, spec: Any, batch: Any) -> UserStep:
-    if isinstance(made, keras.Model):
-        if not made.compiled:
-            raise UsageError(f"{reference} returned a model that is not compiled.", "Call model.compile(...) in it.")
-        return UserStep(reference, *_keras_step(made), spec, batch, model=made)
-    if callable(made):
-        is_function = hasattr(made, "experimental_get_tracing_count")
-        function = made if is_function else tf.function(made)
-        what = "a tf.function" if is_function else "a Python function, wrapped in tf.function"
-        return UserStep(reference, function, what, None, spec, batch)
-    raise UsageError(
-        f"{reference} returned a {type(made).__name__}, neither a function of one batch nor a Keras model.",
-        "Return the function that trains on one batch, or a compiled keras.Model.",
+def _keras_step(
+    reference: str, home: Home, model: Any, spec: Any, execution: Execution | None, steps_per_execution: int
+) -> FunctionStep | FitStep:
+    if not model.compiled:
+        raise UsageError(f"{reference} returned a model that is not compiled.", "Call model.compile(...) in it.")
+    explain = _Explanation(reference, home, spec, _keras_inputs(model, spec), execution)
+    what = f"the train_step of {model.name}, a Keras model"
+    if execution == "fit":
+        if steps_per_execution != 1:
+            model.steps_per_execution = steps_per_execution
+        return FitStep(model, f"{reference}: {_fit_text(model)}", spec, explain)
+    mode = execution or written_execution(model)
+    call, functions = train_function(model, mode)
+    return FunctionStep(
+        call if execution is None else with_functions_run(call, eagerly=mode == "eager"),
+        execution=mode,
+        description=f"{reference}: {what}{_HOW[mode]}",
+        functions=functions,
+        variables=lambda: model.trainable_variables,
+        explain=explain,
+        state=(model,),
     )
 
 
-def _keras_step(model: Any) -> tuple[Callable[..., Any], str, int | None]:
-    """The model's own ``train_step`` as ``fit`` runs it: one graph, by XLA or eagerly where it was compiled so."""
-
-    def train_step(batch: Any) -> Any:
-        return model.train_step(batch)
-
-    parameters = sum(v.shape.num_elements() or 0 for v in model.trainable_variables)
-    what = f"the train_step of {model.name}, a Keras model"
-    if model.run_eagerly:
-        return train_step, f"{what} that runs eagerly", parameters or None
-    function = tf.function(train_step, autograph=False, reduce_retracing=True, jit_compile=model.jit_compile)
-    return function, what, parameters or None
+def _fit_text(model: Any) -> str:
+    parts = [f"the fit of {model.name}, a Keras model"]
+    if model.steps_per_execution != 1:
+        parts.append(f"{model.steps_per_execution} steps per execution")
+    if model.run_eagerly or tf.config.functions_run_eagerly():
+        parts.append("run eagerly")
+    elif model.jit_compile:
+        parts.append("compiled by XLA")
+    return ", ".join(parts)
 
 
-class UserStep:
-    """A user's function of one batch, called as they would call it."""
+def _function_step(
+    reference: str, home: Home, made: Any, spec: Any, batch: Any, execution: Execution | None
+) -> FunctionStep:
+    if not callable(made):
+        raise UsageError(
+            f"{reference} returned a {type(made).__name__}, neither a function of one batch nor a Keras model.",
+            "Return the function that trains on one batch, or a compiled keras.Model.",
+        )
+    if execution in ("layer", "fit"):
+        raise UsageError(
+            f"--execution {execution} takes a Keras model, and {reference} returns a function.",
+            "Return a compiled keras.Model instead, or use eager, graph or xla.",
+        )
+    written: Execution = "graph"
+    if tf.config.functions_run_eagerly():
+        written = "eager"
+    elif is_function(made) and compiles_with_xla(made):
+        written = "xla"
+    mode = execution or written
+    function = as_function(made, jit_compile=mode == "xla") if mode != "eager" else made
+    spread = _takes_components(made, batch)
 
-    def __init__(
-        self,
-        reference: str,
-        function: Callable[..., Any],
-        what: str,
-        parameters: int | None,
-        spec: Any,
-        batch: Any,
-        *,
-        model: Any = None,
-    ) -> None:
-        self._function = function
-        self._spread = model is None and _takes_components(function, batch)
-        self.parameters = parameters
-        self.description = f"{reference}: {what}"
-        self.synchronous = not tf.config.list_physical_devices("GPU") and not tf.config.list_physical_devices("TPU")
-        error: UserCodeError
-        try:
-            self.finish(self(batch))
-        except Exception as raised:
-            error = user_code_error(f"{reference}'s step, on the first batch,", raised, home=home_of(function))
-        else:
-            return
-        wanted = _keras_inputs(model, spec) if model is not None else _signature(function, spread=self._spread)
-        # Outside the handler: an error that kept the user's traceback would keep their objects alive.
-        raise misfit(reference, spec, wanted, error)
+    def call(batch: Any) -> Any:
+        return function(*batch) if spread else function(batch)
 
-    def __call__(self, batch: Any) -> Any:
-        return self._function(*batch) if self._spread else self._function(batch)
+    explain = _Explanation(reference, home, spec, _signature(made, spread=spread), execution)
+    unwrapped = None
+    if execution is None and mode == "graph" and not is_function(made):
+        unwrapped = FunctionStep(
+            lambda batch: made(*batch) if spread else made(batch),
+            execution="eager",
+            description=f"{reference}: a Python function, called as it is",
+            explain=explain,
+        )
+    what = "a tf.function" if is_function(made) else "a Python function"
+    how = _HOW[mode]
+    if mode != "eager" and not is_function(made):
+        how = f", wrapped in tf.function{how}"
+    elif execution is None and mode == "eager":
+        how = ", run eagerly since tf.config.run_functions_eagerly is on"
+    return FunctionStep(
+        call if execution is None else with_functions_run(call, eagerly=mode == "eager"),
+        execution=mode,
+        description=f"{reference}: {what}{how}",
+        functions=() if mode == "eager" else (function,),
+        explain=explain,
+        state=held_by(made),
+        unwrapped=unwrapped,
+    )
 
-    def finish(self, result: Any) -> None:
-        for leaf in tf.nest.flatten(result):
-            if hasattr(leaf, "numpy"):
-                leaf.numpy()
 
-    @property
-    def traces(self) -> int | None:
-        count = getattr(self._function, "experimental_get_tracing_count", None)
-        return None if count is None else int(count())
+def compiles_with_xla(function: Any) -> bool:
+    """Whether a ``tf.function`` was made with ``jit_compile=True``; TensorFlow has no public way to ask."""
+    return bool(function._jit_compile)
+
+
+def as_function(made: Any, *, jit_compile: bool) -> Any:
+    """``made`` as a ``tf.function`` with or without XLA: itself where it is that already."""
+    if not is_function(made):
+        return tf.function(made, jit_compile=jit_compile or None)
+    if compiles_with_xla(made) == jit_compile:
+        return made
+    return tf.function(
+        made.python_function,
+        input_signature=made.input_signature,
+        # As private as the question whether it is compiled.
+        autograph=made._autograph,
+        jit_compile=jit_compile or None,
+    )
+
+
+def reason_in(message: str) -> str:
+    """What a step's first call raised, in one line, from what ``_Explanation`` tells of it."""
+    first, *rest = message.splitlines()
+    # AutoGraph writes a whole traceback into the message, the error itself last.
+    errors = [line.strip() for line in rest if re.match(r"\s*[\w.]+(Error|Exception): ", line)]
+    if first.endswith(" in user code:") and errors:
+        return errors[-1]
+    return first.partition(" raised ")[2] or first
+
+
+class _Explanation:
+    """What to tell of an error that the step's first call raised."""
+
+    def __init__(self, reference: str, home: Home, spec: Any, wanted: Any, execution: Execution | None) -> None:
+        self._reference = reference
+        self._home = home
+        self._spec = spec
+        self._wanted = wanted
+        self._execution = execution
+
+    def __call__(self, error: Exception) -> Exception:
+        if self._execution == "xla" and isinstance(error, tf.errors.OpError):
+            return xla_refusal(f"the step of {self._reference}", error)
+        run = "" if self._execution is None else f" with --execution {self._execution}"
+        told = user_code_error(f"{self._reference}'s step{run}, on the first batch,", error, home=self._home)
+        return misfit(self._reference, self._spec, self._wanted, told)
 
 
 def _takes_components(function: Callable[..., Any], batch: Any) -> bool:
