@@ -25,6 +25,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     (``key=value`` texts). ``batch_size`` is None where the device decides. ``step`` is ``resnet18``, ``none``,
     ``simulated:66ms`` or the user's ``MODULE:FUNCTION``. ``executions`` are the ways to run the step; empty for the way
     it is written. ``precision`` and ``packaging`` are the built-in model's, ``steps_per_execution`` is ``fit``'s.
+    ``epoch_batches`` is after how many batches the training begins a new iterator; None where it reads each to its end.
     """
 
     dataset: str | None
@@ -42,6 +43,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     precision: Precision = "float32"
     packaging: Packaging = "functional"
     steps_per_execution: int = 1
+    epoch_batches: int | None = None
 
 
 class Length(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +136,8 @@ class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 class Prepared(_Message, frozen=True):
     """``step`` is the first of the executions asked for, ``other_steps`` are the rest. ``twin`` is the same step as one
-    ``tf.function``, where no execution asked for is that: only its floor is measured, to tell Python's share of the step.
+    ``tf.function``, where no execution asked for is that, or called as it is, where it was wrapped in one unasked: only
+    its floor is measured, to tell Python's share of it.
     ``notes`` are facts that the report repeats, such as why the device's use is not known.
     """
 
@@ -150,12 +153,14 @@ class Prepared(_Message, frozen=True):
 
 
 class Measured(_Message, frozen=True):
-    """``executed`` is what ran, empty where there was no pipeline."""
+    """``executed`` is what ran, empty where there was no pipeline. ``function_traces`` are the graphs built since the
+    step was made, by ``tf.function``."""
 
     block: Block
     executed: tuple[Node, ...] = ()
     peak_memory_bytes: int | None = None
     step_traces: int | None = None
+    function_traces: tuple[tuple[str, int], ...] = ()
 
 
 class Traced(_Message, frozen=True):

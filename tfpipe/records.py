@@ -44,7 +44,8 @@ class DeviceUse:
     """How busy the device was during a block, from samples taken beside it.
 
     ``nvml``: the GPU's utilisation. ``process-cpu``: processor time of this process over all cores at hand.
-    ``deviation_fraction`` is the samples' standard deviation, how much the use jumps.
+    ``deviation_fraction`` is the samples' standard deviation, how much the use jumps. ``memory_bytes`` is the most that
+    was taken on the GPU, by all programs; TensorFlow takes nearly all of it unless told to let it grow.
     """
 
     source: Literal["nvml", "process-cpu"]
@@ -65,6 +66,8 @@ class Block:
     ``epoch_start_s`` has one value per epoch that ended inside the block: from asking for a batch that was not there to
     the first of the next epoch; the step it cut is not counted.
     ``capacity`` blocks run no step (``step_s == fetch_s``); ``floor`` blocks fetch nothing (``fetch_s`` all 0).
+    ``retraces``, ``retraced`` of them, were built in the counted part, ``warmup_retraces`` before it. ``device_use`` is
+    that of the counted part.
     """
 
     kind: BlockKind
@@ -80,6 +83,7 @@ class Block:
     retraced: int = 0
     epoch_start_s: tuple[float, ...] = ()
     retraces: tuple[Retrace, ...] = ()
+    warmup_retraces: tuple[Retrace, ...] = ()
     device_use: DeviceUse | None = None
 
 
@@ -157,8 +161,8 @@ class Candidate:
     ``contention_fraction`` does not. ``epoch_start_s`` is the mean time from the end of an epoch to the first batch of
     the next, None where no epoch ended. ``executed`` is from the last round, ``capacity_executed`` from the
     pipeline alone; ``autotune_moving`` says that AUTOTUNE chose clearly other values in the round before.
-    ``host_fraction`` is the share of the step that its own Python takes: what it would be shorter as one ``tf.function``;
-    None where that was not measured. ``dropped`` is why the search stopped measuring it.
+    ``host_fraction`` is the share of the step that its own Python takes: what it would be shorter as one
+    ``tf.function``; None where that was not measured. ``dropped`` is why the search stopped measuring it.
     """
 
     id: str
@@ -191,6 +195,7 @@ class Candidate:
     profiler_overhead_fraction: float | None = None
     predicted: Prediction | None = None
     dropped: str | None = None
+    device_use: DeviceUse | None = None
 
     @property
     def label(self) -> str:
@@ -258,11 +263,20 @@ class Data:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CacheFill:
+    """How long it took to read what a pipeline's caches keep; ``complete`` is False where that was given up."""
+
+    seconds: float
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """A user's own pipeline: how it was named, the knobs at its call sites, and what was noticed about it.
 
     ``root`` is the directory that site ids are relative to. ``reorders`` has a proof or a refusal for each place where
-    ``batch`` could come before ``map``.
+    ``batch`` could come before ``map``. ``cache_fill`` is of its caches that every epoch reads to their end, None where
+    there are none; candidates are measured with such caches full.
     """
 
     reference: str
@@ -273,12 +287,13 @@ class Pipeline:
     findings: tuple[Finding, ...]
     reorders: tuple[Reorder, ...]
     build_s: float
+    cache_fill: CacheFill | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What was run on each batch. ``traces`` counts the graphs built for it in the whole run; ``first_call_s`` has the
-    tracing and compiling in it."""
+    """What was run on each batch. ``traces`` counts the graphs built for it in the whole run, ``function_traces`` those
+    of every ``tf.function`` that it calls; ``first_call_s`` has the tracing and compiling in it."""
 
     name: str
     description: str
@@ -286,6 +301,7 @@ class Step:
     parameters: int | None = None
     first_call_s: float | None = None
     traces: int | None = None
+    function_traces: tuple[tuple[str, int], ...] = ()
     execution: Execution = "graph"
 
 
@@ -407,6 +423,64 @@ class Recommendation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What the model of the recommended pipeline says beyond this machine and this step; all of it is predicted.
+
+    ``device_step_s`` is the shortest step that it could feed. ``cores_needed`` is the fewest cores at which the step of
+    this run would not wait, None where no number of them is enough. ``workers_needed`` are machines like this one that
+    would feed it together. The errors are those of the predictions that this run could check, ``predictions`` of them.
+    """
+
+    device_step_s: float
+    device_examples_per_s: float
+    cores_needed: int | None
+    workers_needed: int
+    predictions: int = 0
+    median_error: float | None = None
+    p90_error: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """Other circumstances than the run's; None leaves them as they were. ``source_latency_s`` is added to every
+    example."""
+
+    cores: int | None = None
+    step_s: float | None = None
+    source_latency_s: float | None = None
+    batch_size: int | None = None
+    cache: Literal["memory"] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What is predicted of one setting."""
+
+    name: str
+    settings: PipelineSettings
+    step_s: float
+    capacity_examples_per_s: float
+    input_fraction: Interval
+    bound: Bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfAnswer:
+    """``current`` and ``best`` under ``what_if``; ``error`` is what every predicted step may be off by, as a share.
+
+    ``checked`` predictions of this run are behind ``error``; 0 where none could be checked and it is only assumed.
+    """
+
+    what_if: WhatIf
+    floor_s: float
+    current: Expected
+    best: Expected
+    error: float
+    checked: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShuffleChoice:
     """One shuffle buffer: what it costs and what it buys.
 
@@ -445,8 +519,8 @@ class Run:
 
     ``current`` is the candidate that stands for what the user has. ``step``, ``floor`` and ``candidates`` are of the
     fastest execution; ``executions`` has all of them, in the order they were asked for, the first being what the user
-    has; empty where only one was asked for. From round ``confirmed_from`` on only what the recommendation is between was
-    measured; None where there was no such round. ``notes`` are facts about the run that are no doubts.
+    has; empty where only one was asked for. From round ``confirmed_from`` on only what the recommendation is between
+    was measured; None where there was no such round. ``notes`` are facts about the run that are no doubts.
     """
 
     tfpipe_version: str
@@ -466,6 +540,7 @@ class Run:
     shuffling: tuple[ShuffleChoice, ...] = ()
     executions: tuple[ExecutionResult, ...] = ()
     execution_comparison: ExecutionComparison | None = None
+    outlook: Outlook | None = None
     confirmed_from: int | None = None
     notes: tuple[str, ...] = ()
     timings_s: dict[str, float] = field(default_factory=dict)
@@ -476,3 +551,16 @@ class Run:
             if candidate.id == candidate_id:
                 return candidate
         raise KeyError(candidate_id)
+
+    @property
+    def first_epoch_input_fraction(self) -> float | None:
+        """The least share of the first epoch that its steps wait, in which the cache is filled that was full when the
+        candidates were measured; None where there is no such cache, or the length of an epoch is not known.
+
+        Filling it takes ``cache_fill.seconds``, and the device computes in no more than one epoch's steps meanwhile.
+        """
+        fill = None if self.pipeline is None else self.pipeline.cache_fill
+        if fill is None or not fill.complete or self.floor.step_s is None or self.data.examples is None:
+            return None
+        steps_s = self.floor.step_s.value * self.data.examples / self.data.batch_size
+        return max(0.0, 1 - steps_s / fill.seconds) if fill.seconds else 0.0

@@ -32,12 +32,14 @@ Parallelism = int | Literal["auto"] | None
 Depth = int | Literal["auto"]
 Order = Literal["map-batch", "batch-map"]
 Rewrites = Literal["default", "off"]
-# How the step runs: operation by operation from Python; a ``tf.function`` for each layer, the model and the gradient; one
-# ``tf.function`` over the whole step; the same compiled by XLA; Keras's own ``model.fit``.
+# How the step runs: operation by operation from Python; a ``tf.function`` for each layer, the model and the gradient;
+# one ``tf.function`` over the whole step; the same compiled by XLA; Keras's own ``model.fit``.
 Execution = Literal["eager", "layer", "graph", "xla", "fit"]
 Precision = Literal["float32", "mixed_float16", "mixed_bfloat16"]
 # How the built-in model is written: a functional Keras model, a subclassed one, or a ``tf.Module`` of variables.
 Packaging = Literal["functional", "subclass", "module"]
+# How candidates are chosen: by the model of the pipeline, all of them, at random, by Optuna's sampler.
+SearchName = Literal["model", "grid", "random", "optuna"]
 
 # The built-in data sets.
 DATASETS = ("cifar100", "cifar10", "photos")
@@ -48,6 +50,7 @@ ORDERS: dict[str, tuple[Order, ...]] = {
     "photos": ("map-batch",),
 }
 STEPS = ("resnet18", "simulated", "none")
+SEARCHES: tuple[SearchName, ...] = ("model", "grid", "random", "optuna")
 EXECUTIONS: tuple[Execution, ...] = ("eager", "layer", "graph", "xla", "fit")
 
 # A grid larger than this takes hours; the user is asked before it starts.

@@ -1,12 +1,13 @@
 """A worker without TensorFlow, run as a process: answers like the machine of ``machine.py``, or misbehaves.
 
-``python -m tests.unit.fake_worker MODE READ_FD WRITE_FD``; MODE is ``good``, or what to do when candidate
+``python -m tests.unit.fake_worker MODE READ_FD WRITE_FD DIRECTORY``; MODE is ``good``, or what to do when candidate
 ``map-batch-prefetch1`` is measured: ``abort``, ``exit``, ``hang``, ``close``, ``grow``; ``slow`` takes a moment.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 
@@ -27,6 +28,7 @@ def main() -> None:
                 misbehave(mode, replies)
             replies.write(messages.encode(Progress(text="working")) + b"\n")
             replies.write(messages.encode(machine.execute(request)) + b"\n")
+    shutil.rmtree(sys.argv[4], ignore_errors=True)
 
 
 def misbehave(mode: str, replies) -> None:

@@ -209,7 +209,9 @@ def run_and_kill(directory, *, after_bytes: int, delay_s: float) -> bool:
     """Run the driver and kill it once the journal has grown; whether it was still alive then."""
     path = directory / "journal.jsonl"
     size = path.stat().st_size if path.exists() else 0
-    process = subprocess.Popen([sys.executable, "-c", DRIVER, str(directory)])
+    # A process that is killed while its worker starts leaves a directory.
+    environment = {**os.environ, "TMPDIR": str(directory.parent)}
+    process = subprocess.Popen([sys.executable, "-c", DRIVER, str(directory)], env=environment)
     while process.poll() is None:
         if path.exists() and path.stat().st_size >= size + after_bytes:
             time.sleep(delay_s)

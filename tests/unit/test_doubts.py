@@ -9,7 +9,7 @@ import pytest
 from tests.unit.machine import FakeMachine
 from tests.unit.test_profile import ONE, SERIAL, profile
 from tfpipe.analysis.doubts import find_doubts
-from tfpipe.records import Interval, Pipeline
+from tfpipe.records import CacheFill, Interval, Pipeline
 from tfpipe.sites import Stage
 
 
@@ -40,7 +40,10 @@ def test_a_quiet_run_has_no_doubts(quiet):
     assert codes(quiet) == set()
 
 
-def cached_pipeline() -> Pipeline:
+QUICK = CacheFill(seconds=0.5, complete=True)
+
+
+def cached_pipeline(fill=QUICK) -> Pipeline:
     stage = Stage(id="data.py:3:cache", file="data.py", line=3, method="cache")
     return Pipeline(
         reference="data.py:make",
@@ -51,7 +54,23 @@ def cached_pipeline() -> Pipeline:
         findings=(),
         reorders=(),
         build_s=0.0,
+        cache_fill=fill,
     )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "complete", "words"),
+    [
+        (1e4, True, "so it is input-bound"),
+        (1e-4, True, "so it need not wait for that"),
+        (20.0, False, "what was measured is the first epoch"),
+    ],
+)
+def test_the_first_epoch_of_a_cache_is_told_apart(quiet, seconds, complete, words):
+    run = replace(quiet, pipeline=cached_pipeline(CacheFill(seconds=seconds, complete=complete)))
+    (text,) = (warning.text for warning in find_doubts(run) if warning.code == "cache")
+    assert words in text
+    assert text.startswith("data.py:3")
 
 
 def longer(block, step_s):

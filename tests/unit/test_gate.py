@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from click.testing import CliRunner
 
 from tests.unit.machine import FakeMachine
 from tests.unit.test_profile import ONE, SERIAL, profile
 from tfpipe.analysis.gate import check_gate
+from tfpipe.cli.main import main
 from tfpipe.errors import UsageError
 from tfpipe.records import Limits
 
@@ -63,3 +65,18 @@ def test_without_a_step_there_is_no_wait_to_limit(tmp_path):
     drained = profile(FakeMachine(**{**MACHINE, "compute_s": 0.0}), tmp_path, depths=(0,), step="none")
     with pytest.raises(UsageError, match="no input fraction"):
         check_gate(drained, Limits(max_input_fraction=0.05))
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--strict"], "--max-input-fraction, --min-examples-per-s or --baseline"),
+        (["--tolerance", "0.1"], "Add --baseline RUN."),
+        (["--tolerance", "0.05", "--max-input-fraction", "0.1"], "Add --baseline RUN."),
+        (["--resume", "nosuch", "--strict"], "--max-input-fraction"),
+    ],
+)
+def test_what_belongs_to_a_limit_is_refused_without_one(flags, words):
+    done = CliRunner().invoke(main, ["profile", "--dataset", "cifar100", *flags])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert words in done.stderr

@@ -9,8 +9,9 @@ import pytest
 from tests.unit.machine import FakeMachine
 from tests.unit.test_profile import ONE, SERIAL, TWO, profile
 from tfpipe.analysis.recommend import recommend
+from tfpipe.analysis.verdict import classify
 from tfpipe.errors import TfpipeError
-from tfpipe.records import Explanation
+from tfpipe.records import Explanation, Interval
 from tfpipe.runner.reading import TraceReading
 
 
@@ -86,16 +87,35 @@ def test_a_gain_against_what_stands_for_the_user_s_is_always_told(tmp_path):
     assert run.recommendation.summary == f"Use {TWO}: 2.00 times as fast as {ONE}."
 
 
-def test_something_much_faster_but_not_surely_is_not_settled(tmp_path):
+@pytest.fixture
+def noisy_run(tmp_path):
+    """Something is much faster, but not surely."""
     ticks = iter(range(10**9))
     machine = FakeMachine(
         fetch_s={SERIAL: 0.03, ONE: 0.0, TWO: 0.0}, slowdown=lambda now: 1.0 + 3.0 * (next(ticks) // 5 % 4 == 0)
     )
-    run = profile(machine, tmp_path, depths=(0, 1), steps=6)
+    return profile(machine, tmp_path, depths=(0, 1), steps=6)
+
+
+def test_something_much_faster_but_not_surely_is_not_settled(noisy_run):
+    run = noisy_run
     assert not run.recommendation.change
     assert run.recommendation.candidate == SERIAL
     assert run.recommendation.ties == ()
     assert run.recommendation.summary.startswith(f"Not settled: {ONE} was 1.")
+
+
+@pytest.mark.parametrize(("contention", "summary"), [(0.01, "No change worth making"), (0.10, "Not settled")])
+def test_over_what_surely_does_not_wait_it_is_chance_unless_something_speaks_for_contention(
+    noisy_run, contention, summary
+):
+    """However little is known of the floor, and so of contention."""
+    fraction, wide = Interval(value=0.01, low=0.0, high=0.03), Interval(value=contention, low=-0.5, high=0.5)
+    verdict = classify(fraction, wide)
+    assert verdict.bound == "uncertain"
+    doubtful = replace(noisy_run.candidate(SERIAL), input_fraction=fraction, contention_fraction=wide, verdict=verdict)
+    others = tuple(candidate for candidate in noisy_run.candidates if candidate.id != SERIAL)
+    assert recommend(replace(noisy_run, candidates=(doubtful, *others))).summary.startswith(summary)
 
 
 def test_headspace_and_how_fast_a_device_could_get(tmp_path):

@@ -172,6 +172,7 @@ DOCUMENT = """\
   "notes": [
     "A note."
   ],
+  "execution": null,
   "name": "serial, TensorFlow's defaults",
   "settings": {
     "shuffle_buffer": 5000,
@@ -202,6 +203,8 @@ DOCUMENT = """\
     "low": 0.0972342264477096,
     "high": 0.1188418323249784
   },
+  "execution_comparison": null,
+  "outlook": null,
   "warnings": [],
 """
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.unit.machine import FakeMachine, candidates
+from tests.unit.machine import FakeMachine, candidates, started
 from tests.unit.test_profile import ONE, SERIAL, TWO, SilentDisplay, profile
 from tfpipe.messages import CaptureTrace, MeasureFloor, MeasureStep
 from tfpipe.records import Prediction, Run
@@ -15,7 +15,7 @@ from tfpipe.runner.assemble import assemble_run
 from tfpipe.runner.journal import CandidateMeasured, Confirming, Decided, Journal, read_journal
 from tfpipe.runner.profile import Profile
 from tfpipe.runner.search.base import Decision
-from tfpipe.settings import NamedSettings
+from tfpipe.settings import NamedSettings, PipelineSettings
 
 FOUR = "map-batch-prefetch4"
 WAITS = {SERIAL: 0.032, ONE: 0.016, TWO: 0.0, FOUR: 0.0}
@@ -158,6 +158,28 @@ def test_a_resumed_search_repeats_no_decision_and_no_block(tmp_path, search, kep
     run = assemble_run(entries)
     assert rounds_of(run, ONE) == [0, 1, 2]
     assert rounds_of(run, TWO)[:3] == [3, 4, 5]
+
+
+def test_a_buffer_that_holds_everything_is_measured_once(tmp_path):
+    """The fake data set has 50,000 examples."""
+    full, more, less = (
+        NamedSettings(name="", settings=PipelineSettings(shuffle_buffer=buffer)) for buffer in ("full", 60_000, 40_000)
+    )
+    paper = FakeMachine(fetch_s={n.settings.id: 0.0 for n in (full, more, less)})
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.append(started((full, more, less)))
+    Profile(paper, journal, tmp_path / "traces", SilentDisplay(), clock=paper.clock).run()
+    journal.close()
+    run = assemble_run(read_journal(tmp_path / "journal.jsonl"))
+    assert {c.id: c.status for c in run.candidates} == {
+        full.settings.id: "complete",
+        more.settings.id: "skipped",
+        less.settings.id: "complete",
+    }
+    assert (
+        run.candidate(more.settings.id).error
+        == f"The same as {full.settings.id}: either buffer holds all 50,000 examples."
+    )
 
 
 # --- ways to run the step ----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Collection, Iterator
 
 from tfpipe.analysis.statistics import paired_ratio
+from tfpipe.analysis.verdict import INPUT_MODERATE
 from tfpipe.records import Candidate, Run, Warning
 from tfpipe.units import format_percent, format_rate, format_seconds
 
@@ -129,15 +130,28 @@ def _epochs_inside(run: Run) -> Iterator[Warning]:
 
 
 def _cache_filling(run: Run) -> Iterator[Warning]:
-    """Every block makes the pipeline anew, so a cache is filled again: what is measured begins with a first epoch."""
-    caches = [] if run.pipeline is None else [s for s in run.pipeline.stages if s.method == "cache" and s.reaches_end]
-    if caches:
+    """What was measured is not the first epoch, or is nothing else."""
+    fill = None if run.pipeline is None else run.pipeline.cache_fill
+    if run.pipeline is None or fill is None:
+        return
+    where = next((s.where for s in run.pipeline.stages if s.method == "cache" and s.reaches_end), "the pipeline")
+    if not fill.complete:
         yield Warning(
             code="cache",
-            text=f"{caches[0].where}: the cache is empty at the start of each block, so what was measured is, wholly "
-            "or in part, the first epoch; later epochs read from the cache and wait less. Profile the pipeline without "
-            "what lies before the cache to see those.",
+            text=f"{where}: the cache was not full after {format_seconds(fill.seconds)} of reading: what was measured "
+            "is the first epoch. Later ones read from the cache and wait less: profile a part of the data to see.",
         )
+        return
+    share = run.first_epoch_input_fraction
+    first = f"The first, which fills it, reads for {format_seconds(fill.seconds)}"
+    if share is not None:
+        waits = f"is input-bound (at least {format_percent(share)} of it waits)"
+        first += f", so it {waits if share >= INPUT_MODERATE else 'need not wait for that'}"
+    yield Warning(
+        code="cache",
+        text=f"{where}: what was measured is an epoch with the cache full, as all but the first are. {first}. "
+        "Count that one on top if you train for few epochs.",
+    )
 
 
 def _pauses(run: Run) -> Iterator[Warning]:

@@ -35,22 +35,24 @@ def rate(candidate: Candidate) -> float:
 def fastest(candidates: Sequence[Candidate], *, since: int = 0) -> Candidate:
     """The one that was fastest in the median round, each round compared within itself. Raises ValueError for none.
 
-    Only rounds from ``since`` on count.
+    Only rounds from ``since`` on count. The median of its rounds, so that one pause of the machine in one block does
+    not choose.
+    """
+    relative = relative_rates(candidates, since=since)
+    return max(candidates, key=lambda c: (statistics.median(relative[c.id].values()), rate(c)))
 
-    The median of its rounds, so that one pause of the machine in one block does not choose; within rounds, so that
-    a machine that slows down between them does not either. A round's typical rate is that of the candidates that are
-    in every round, so that it does not rise where slow ones are dropped.
+
+def relative_rates(candidates: Sequence[Candidate], *, since: int = 0) -> dict[str, dict[int, float]]:
+    """By id and round how many times the round's typical rate each candidate ran at, from round ``since`` on.
+
+    Within rounds, so that a machine that slows down between them does not choose. A round's typical rate is that of the
+    candidates that are in every round, so that it does not rise where slow ones are dropped.
     """
     rates = {c.id: _rates(c, since) for c in candidates}
     rounds = {number for by_round in rates.values() for number in by_round}
     throughout = [by_round for by_round in rates.values() if len(by_round) == len(rounds)] or [*rates.values()]
     typical = {n: statistics.median(by_round[n] for by_round in throughout if n in by_round) for n in rounds}
-
-    def relative(candidate: Candidate) -> tuple[float, float]:
-        own = rates[candidate.id]
-        return statistics.median(own[n] / typical[n] for n in own), rate(candidate)
-
-    return max(candidates, key=relative)
+    return {identity: {n: own[n] / typical[n] for n in own} for identity, own in rates.items()}
 
 
 def gain(numerator: Candidate, denominator: Candidate, *, since: int = 0) -> Interval:

@@ -9,9 +9,11 @@ full answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
+from tfpipe.analysis.execution import ExecutionAdvice, recommend_execution
 from tfpipe.analysis.ranking import TIE_LIMIT, WORTHWHILE, contenders, fastest, gain, is_tie, measured, rate
+from tfpipe.analysis.verdict import CONTENDED, INPUT_MODERATE
 from tfpipe.errors import TfpipeError
 from tfpipe.records import Candidate, Gain, Interval, Recommendation, Run
 from tfpipe.settings import PipelineSettings
@@ -32,6 +34,9 @@ def recommend(run: Run, max_memory_bytes: int | None = None) -> Recommendation:
         TfpipeError: no candidate was measured, or none stays within the limit.
     """
     compared = measured(run.candidates)
+    advice = recommend_execution(run)
+    if not compared and advice is not None:
+        return _only_execution(run, advice)
     if not compared:
         raise TfpipeError("No candidate of this run was measured to its end.", "See why with: tfpipe show")
     within = [c for c in compared if max_memory_bytes is None or (c.buffered_bytes or 0) <= max_memory_bytes]
@@ -48,18 +53,20 @@ def recommend(run: Run, max_memory_bytes: int | None = None) -> Recommendation:
     leader = fastest(confirmed, since=since)
     equal = [c for c in confirmed if c is leader or is_tie(leader, c, since=since)]
     over_baseline = gain(leader, baseline, since=since)
-    change = baseline not in allowed or (over_baseline.low > 1.0 and over_baseline.value >= WORTHWHILE)
+    # Whatever differs between pipelines beside a host-bound step is no reason to change them.
+    may_change = advice is None or advice.change_pipeline
+    change = may_change and (baseline not in allowed or (over_baseline.low > 1.0 and over_baseline.value >= WORTHWHILE))
     # What one would write without thinking is kept unless something is surely faster; then the cheapest of the
     # fastest is taken.
     chosen = min(equal, key=lambda c: cost(c, baseline.settings)) if change else baseline
-    unsettled = not change and _may_be_slower(baseline, over_baseline)
+    unsettled = may_change and not change and _may_be_slower(baseline, over_baseline)
     ties = [] if unsettled else [c for c in allowed if c is not chosen and (c in equal or is_tie(leader, c))]
     gains = _gains(run, chosen, compared, since)
     headspace = None
     if chosen.step_s is not None and chosen.floor_s:
         headspace = chosen.step_s.value / chosen.floor_s
     speedup = _device_speedup(chosen, run.data.batch_size)
-    return Recommendation(
+    recommendation = Recommendation(
         candidate=chosen.id,
         change=change,
         summary=_unsettled(chosen, leader, over_baseline) if unsettled else _summary(chosen, baseline, change, gains),
@@ -71,6 +78,39 @@ def recommend(run: Run, max_memory_bytes: int | None = None) -> Recommendation:
         memory_bytes=chosen.buffered_bytes,
         device_speedup_before_input_bound=speedup,
         notes=tuple(_notes(chosen, ties, len(compared) - len(within))),
+    )
+    return recommendation if advice is None else _with_execution(recommendation, advice)
+
+
+def _with_execution(recommendation: Recommendation, advice: ExecutionAdvice) -> Recommendation:
+    """How to run the step comes first: what the pipeline brings depends on it."""
+    pipeline = recommendation.summary if advice.change_pipeline else ""
+    pipeline = pipeline.replace("No change worth making", "No change of the pipeline is worth making")
+    return replace(
+        recommendation,
+        summary=f"{advice.summary} {pipeline}".rstrip(),
+        why=f"{advice.why} {recommendation.why}".lstrip(),
+        gains=(*(() if advice.gain is None else (advice.gain,)), *recommendation.gains),
+        notes=(*advice.notes, *recommendation.notes),
+        execution=advice.execution,
+    )
+
+
+def _only_execution(run: Run, advice: ExecutionAdvice) -> Recommendation:
+    """Where no step could be counted, since the host had the time."""
+    return Recommendation(
+        candidate=run.current,
+        change=False,
+        summary=advice.summary,
+        why=advice.why,
+        gains=(),
+        ties=(),
+        fastest=run.current,
+        headspace=None,
+        memory_bytes=None,
+        device_speedup_before_input_bound=None,
+        notes=advice.notes,
+        execution=advice.execution,
     )
 
 
@@ -163,10 +203,12 @@ def _device_speedup(candidate: Candidate, batch_size: int) -> float | None:
 
 
 def _may_be_slower(baseline: Candidate, over_baseline: Interval) -> bool:
-    """Whether something was faster by more than a tie allows, though not surely; where the step surely does not wait,
-    that can only be chance."""
-    waits = baseline.verdict is None or baseline.verdict.bound != "compute"
-    return waits and over_baseline.value >= TIE_LIMIT
+    """Whether something was faster by more than a tie allows, though not surely; where the step surely does not wait
+    and nothing speaks for contention, that can only be chance."""
+    fraction, contention = baseline.input_fraction, baseline.contention_fraction
+    waits = fraction is None or fraction.high >= INPUT_MODERATE
+    contended = contention is not None and contention.value >= CONTENDED
+    return (waits or contended) and over_baseline.value >= TIE_LIMIT
 
 
 def _unsettled(chosen: Candidate, leader: Candidate, over_baseline: Interval) -> str:

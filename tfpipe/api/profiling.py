@@ -73,6 +73,8 @@ def profile(
     time_budget_s: float = 180.0,
     steps: int | None = None,
     seed: int = 0,
+    search: str | None = None,
+    search_tolerance: float = 0.02,
     output: str | os.PathLike[str] | None = None,
     force: bool = False,
     in_process: bool | None = None,
@@ -92,6 +94,9 @@ def profile(
             out.
         time_budget_s: seconds of measuring; start-up comes on top.
         steps: counted steps per candidate; what the time allows if left out.
+        search: ``model`` predicts and measures what is promising, ``grid`` measures everything, ``random`` and
+            ``optuna`` draw; ``model`` if left out, with ``steps`` ``grid``. Lists of up to eight are measured whole.
+        search_tolerance: a search ends when nothing is likely to be faster by more than this share.
         output: the run directory; a new one under ``runs/`` if left out.
         force: replace an old run there.
         in_process: True measures in this process, False never does; decided as above if left out.
@@ -112,7 +117,7 @@ def profile(
     from tfpipe.runner.conduct import begin, conduct
 
     plan = _Plan(make_dataset, step, in_process)
-    started = _started(plan, knobs or {}, time_budget_s, steps, seed)
+    started = _started(plan, knobs or {}, time_budget_s, steps, seed, search, search_tolerance)
     name = getattr(plan.make_dataset, "__name__", "pipeline").strip("<>")
     directory = new_run_directory(None if output is None else os.fspath(output), name)
     journal = begin(directory, started, force=force)
@@ -181,9 +186,17 @@ def _display(quiet: bool) -> Any:
     return NotebookDisplay(quiet=quiet) if is_notebook() else ProgressDisplay(quiet=quiet)
 
 
-def _started(plan: _Plan, knobs: Mapping[str, str], time_budget_s: float, steps: int | None, seed: int) -> Started:
+def _started(
+    plan: _Plan,
+    knobs: Mapping[str, str],
+    time_budget_s: float,
+    steps: int | None,
+    seed: int,
+    search: str | None,
+    search_tolerance: float,
+) -> Started:
     from tfpipe.messages import Workload
-    from tfpipe.runner.candidates import KNOBS
+    from tfpipe.runner.candidates import KNOBS, choose_search
     from tfpipe.runner.journal import VERSION, Started
 
     unknown = [knob for knob in knobs if knob not in KNOBS]
@@ -193,6 +206,10 @@ def _started(plan: _Plan, knobs: Mapping[str, str], time_budget_s: float, steps:
         raise UsageError(f"There is no step {plan.step!r}.", "Use simulated:66ms, none, MODULE:FUNCTION or a function.")
     if time_budget_s <= 0:
         raise UsageError("time_budget_s must be more than nothing.", "Give for example time_budget_s=60.")
+    if not 0 <= search_tolerance < 1:
+        raise UsageError(
+            f"search_tolerance is {search_tolerance} and not a share.", "Give for example search_tolerance=0.02."
+        )
     return Started(
         version=VERSION,
         tfpipe_version=__version__,
@@ -217,4 +234,6 @@ def _started(plan: _Plan, knobs: Mapping[str, str], time_budget_s: float, steps:
         large_grid_allowed=True,
         steps=steps,
         time_budget_s=time_budget_s,
+        search=choose_search(search, steps=steps),
+        search_tolerance=search_tolerance,
     )

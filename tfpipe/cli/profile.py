@@ -14,6 +14,9 @@ BESIDE_RESUME = {
     *("resume", "as_json", "quiet", "candidate_timeout", "max_memory"),
     *("max_input_fraction", "min_examples_per_s", "baseline", "tolerance", "strict"),
 }
+# What only a built-in data set has, and only the built-in model.
+OF_DATASETS = ("data_dir", "require_data", "download", "image_size", "batch_size")
+OF_RESNET18 = ("width", "precision", "packaging")
 EXAMPLES = {"--time-budget": "60s", "--candidate-timeout": "5min", "--max-memory": "2GiB"}
 
 if TYPE_CHECKING:
@@ -28,6 +31,12 @@ if TYPE_CHECKING:
 @click.option("--dataset", metavar="NAME", help="Built-in data set: cifar100, cifar10 or photos.")
 @click.option("--pipeline", metavar="MODULE:FACTORY", help="Your own: a function that returns a tf.data.Dataset.")
 @click.option("--arg", "arguments", multiple=True, metavar="KEY=VALUE", help="An argument of the factory.")
+@click.option(
+    "--epoch-batches",
+    type=click.IntRange(2),
+    metavar="N",
+    help="Batches after which your training begins a new iterator.  [default: all]",
+)
 @click.option("--data-dir", metavar="PATH", help="Where its files are; without it Keras's cache or a download.")
 @click.option("--require-data", is_flag=True, help="Fail where real data cannot be had, instead of generating some.")
 @click.option("--download/--no-download", default=True, help="Whether missing data may be downloaded.")
@@ -87,6 +96,19 @@ if TYPE_CHECKING:
     help="Counted steps per candidate.  [default: what the budget allows]",
 )
 @click.option(
+    "--search",
+    type=click.Choice(["model", "grid", "random", "optuna"]),
+    help="How candidates are chosen: model predicts and measures what is promising, grid measures all.  "
+    "[default: model, with --steps grid]",
+)
+@click.option(
+    "--search-tolerance",
+    default=0.02,
+    type=click.FloatRange(0, 1, max_open=True),
+    metavar="SHARE",
+    help="A search ends when nothing is likely to be faster by more.",
+)
+@click.option(
     "--seed",
     default=0,
     type=click.IntRange(0, 2**31 - 1),
@@ -110,8 +132,9 @@ if TYPE_CHECKING:
 def profile(*, output: str | None, force: bool, resume: str | None, as_json: bool, quiet: bool, **options: Any) -> None:
     """Measure candidate pipelines through a training step and say what to use.
 
-    Each knob takes a comma-separated list; the candidates are the lists' product. With no knob given, eight
-    candidates that are worth trying first are measured.
+    Each knob takes a comma-separated list; the candidates are the lists' product, measured whole up to eight of them.
+    Else a model of the pipeline chooses among them which to measure. With no knob given, the search begins with what
+    is worth trying first, and chooses among everything around it.
     """
     from dataclasses import replace
     from pathlib import Path
@@ -121,7 +144,7 @@ def profile(*, output: str | None, force: bool, resume: str | None, as_json: boo
     from tfpipe.analysis.gate import check_gate
     from tfpipe.cli.display import ProgressDisplay
     from tfpipe.cli.explaining import trace_reading
-    from tfpipe.cli.terminal import terminal_width, use_color
+    from tfpipe.cli.terminal import require_utf8, show_text, terminal_width, use_color, write_exactly
     from tfpipe.errors import EXIT_INTERRUPTED, GateError, TfpipeError
     from tfpipe.report.hparams import write_hparams
     from tfpipe.report.text import profile_report
@@ -140,6 +163,7 @@ def profile(*, output: str | None, force: bool, resume: str | None, as_json: boo
 
     # Whoever ends the process, by Ctrl-C or by a batch system, gets the table of what there is.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    require_utf8(*sys.argv[1:])
     limits, baseline = _limits(options)
     timeout_s = _parsed("--candidate-timeout", options.pop("candidate_timeout"), parse_seconds)
     max_memory = options.pop("max_memory")
@@ -178,9 +202,10 @@ def profile(*, output: str | None, force: bool, resume: str | None, as_json: boo
         write_run(directory, run)
     write_hparams(run, directory / TRACES_NAME)
     if as_json:
-        click.echo(run_to_json(run), nl=False)
+        write_exactly(run_to_json(run).decode())
     else:
-        click.echo(profile_report(run, directory, width=terminal_width(), color=use_color()), nl=False, color=True)
+        color = use_color()
+        show_text(profile_report(run, directory, width=terminal_width(), color=color), color=color)
     if outcome.interrupted:
         raise SystemExit(EXIT_INTERRUPTED)
     if run.gate is not None and not run.gate.passed:
@@ -189,14 +214,10 @@ def profile(*, output: str | None, force: bool, resume: str | None, as_json: boo
 
 def _refuse_beside_resume() -> None:
     """A resumed run has its settings already: whatever else was given would be ignored."""
-    from click.core import ParameterSource
-
     from tfpipe.errors import UsageError
 
-    context = click.get_current_context()
-    for parameter in context.command.params:
-        given = context.get_parameter_source(parameter.name or "") == ParameterSource.COMMANDLINE
-        if given and parameter.name not in BESIDE_RESUME:
+    for parameter in click.get_current_context().command.params:
+        if _was_given(parameter.name or "") and parameter.name not in BESIDE_RESUME:
             raise UsageError(
                 f"{parameter.opts[0]} does not go with --resume, which takes its settings from the run.",
                 "Leave it out, or start a new run.",
@@ -219,7 +240,21 @@ def _limits(options: dict[str, Any]) -> tuple[Limits | None, str | None]:
     )
     baseline = options.pop("baseline")
     wanted = limits.max_input_fraction is not None or limits.min_examples_per_s is not None or baseline is not None
+    if limits.strict and not wanted:
+        raise UsageError(
+            "--strict is about limits, and none is set.",
+            "Add --max-input-fraction, --min-examples-per-s or --baseline, or leave it out.",
+        )
+    if baseline is None and _was_given("tolerance"):
+        raise UsageError("--tolerance is how much slower than a --baseline it may be.", "Add --baseline RUN.")
     return (limits if wanted else None), baseline
+
+
+def _was_given(name: str) -> bool:
+    """Whether a parameter was on the command line, as against its default."""
+    from click.core import ParameterSource
+
+    return click.get_current_context().get_parameter_source(name) == ParameterSource.COMMANDLINE
 
 
 def _started(options: dict[str, Any]) -> Started:
@@ -230,7 +265,7 @@ def _started(options: dict[str, Any]) -> Started:
     from tfpipe.conditions import usable_cores
     from tfpipe.errors import UsageError
     from tfpipe.messages import Workload
-    from tfpipe.runner.candidates import KNOBS, choose_candidates
+    from tfpipe.runner.candidates import KNOBS, choose_candidates, choose_search
     from tfpipe.runner.journal import VERSION, Started
     from tfpipe.settings import DATASETS, ORDERS, STEPS, parse_step
     from tfpipe.units import parse_seconds
@@ -243,15 +278,20 @@ def _started(options: dict[str, Any]) -> Started:
         )
     if dataset is not None and dataset not in DATASETS:
         raise UsageError(f"There is no data set {dataset!r}.", f"Choose one of: {', '.join(DATASETS)}.")
+    if dataset is not None and options["epoch_batches"] is not None:
+        raise UsageError("--epoch-batches is about your own --pipeline: built-in data sets repeat.", "Leave it out.")
     if step is None:
         step = "resnet18" if dataset is not None else "simulated:66ms"
     if parse_step(step)[0] not in STEPS and ":" not in step:
         raise UsageError(f"There is no step {step!r}.", "Use --step resnet18, simulated:66ms, none or MODULE:FUNCTION.")
+    _refuse_what_means_nothing(pipeline, step)
     time_budget_s = _parsed("--time-budget", options["time_budget"], parse_seconds)
     knobs = {knob: options[knob] for knob in KNOBS if options[knob] is not None}
+    search = choose_search(options["search"], steps=options["steps"])
+    large_grid_allowed = options["yes"] or search != "grid"
     candidates = None
     if dataset is not None:
-        candidates = choose_candidates(knobs, orders=ORDERS[dataset], cores=usable_cores(), yes=options["yes"])
+        candidates = choose_candidates(knobs, orders=ORDERS[dataset], cores=usable_cores(), yes=large_grid_allowed)
     return Started(
         version=VERSION,
         tfpipe_version=__version__,
@@ -273,14 +313,33 @@ def _started(options: dict[str, Any]) -> Started:
             precision=options["precision"],
             packaging=options["packaging"],
             steps_per_execution=options["steps_per_execution"],
+            epoch_batches=options["epoch_batches"],
         ),
         knobs=knobs,
         candidates=candidates,
         only_current=options["which"] == "current",
-        large_grid_allowed=options["yes"],
+        large_grid_allowed=large_grid_allowed,
         steps=options["steps"],
         time_budget_s=time_budget_s,
+        search=search,
+        search_tolerance=options["search_tolerance"],
     )
+
+
+def _refuse_what_means_nothing(pipeline: str | None, step: str) -> None:
+    """Options for what is not measured would be ignored without a word. Raises UsageError that names the first."""
+    from tfpipe.errors import UsageError
+
+    data = OF_DATASETS if pipeline is not None else ("arguments",)
+    remedy = "Use --arg KEY=VALUE." if pipeline is not None else "It belongs to --pipeline."
+    model = () if step == "resnet18" else OF_RESNET18
+    for names, other, hint in (
+        (data, "--dataset" if pipeline is None else "--pipeline", remedy),
+        (model, f"--step {step}", "It belongs to --step resnet18."),
+    ):
+        for parameter in click.get_current_context().command.params:
+            if parameter.name in names and _was_given(parameter.name or ""):
+                raise UsageError(f"{parameter.opts[0]} means nothing with {other}.", hint)
 
 
 def _executions(options: dict[str, Any]) -> tuple[Execution, ...]:

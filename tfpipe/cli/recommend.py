@@ -23,18 +23,28 @@ if TYPE_CHECKING:
     help="code prints nothing but the Python to paste, patch a diff of your own pipeline's files.",
 )
 @click.option("--max-memory", metavar="SIZE", help="Leave out candidates that buffer more than this, e.g. 2GiB.")
-def recommend(run: str | None, form: str, max_memory: str | None) -> None:
+@click.option(
+    "--what-if",
+    "questions",
+    multiple=True,
+    metavar="WHAT=VALUE",
+    help="Predict it elsewhere: cores=16, step=12ms, source-latency=20ms, batch-size=512, cache=memory.",
+)
+def recommend(run: str | None, form: str, max_memory: str | None, questions: tuple[str, ...]) -> None:
     """The settings to use, why, what they bring, and the code to paste or the lines to change.
 
     RUN is a run directory or its run.json; left out, the newest under runs/.
     """
     from tfpipe.analysis.recommend import recommend as choose
-    from tfpipe.cli.terminal import terminal_width, use_color
+    from tfpipe.cli.terminal import show_text, terminal_width, use_color, write_exactly
     from tfpipe.report.json_report import recommendation_json
     from tfpipe.report.markdown import recommendation_markdown
     from tfpipe.report.text import recommendation_report
     from tfpipe.runfile import find_run, load_run
 
+    if questions:
+        _answer(run, form, questions)
+        return
     limit_bytes = None if max_memory is None else _parse_size(max_memory)
     directory = find_run(run)
     found = load_run(directory)
@@ -42,18 +52,39 @@ def recommend(run: str | None, form: str, max_memory: str | None) -> None:
     if limit_bytes is not None or recommendation is None:
         recommendation = choose(found, limit_bytes)
     if form in ("code", "patch"):
-        text = _to_write(found, recommendation.candidate, form)
+        write_exactly(_to_write(found, recommendation.candidate, form))
     elif form == "json":
-        text = recommendation_json(found, recommendation)
+        write_exactly(recommendation_json(found, recommendation))
     elif form == "markdown":
-        text = recommendation_markdown(found, recommendation)
+        show_text(recommendation_markdown(found, recommendation))
     else:
-        text = recommendation_report(found, recommendation, directory, width=terminal_width(), color=use_color())
-    click.echo(text, nl=False, color=True)
+        color = use_color()
+        text = recommendation_report(found, recommendation, directory, width=terminal_width(), color=color)
+        show_text(text, color=color)
+
+
+def _answer(run: str | None, form: str, questions: tuple[str, ...]) -> None:
+    """What is predicted under other circumstances."""
+    from tfpipe.cli.terminal import show_text, terminal_width, use_color, write_exactly
+    from tfpipe.report.what_if import what_if_json, what_if_report
+    from tfpipe.runfile import find_run, load_run
+    from tfpipe.runner.what_if import parse_what_if, what_if
+
+    if form not in ("text", "json"):
+        raise UsageError(f"--what-if does not go with --format {form}.", "Use --format text or json.")
+    circumstances = parse_what_if(questions)
+    found = load_run(find_run(run))
+    answer = what_if(found, circumstances)
+    if form == "json":
+        write_exactly(what_if_json(found, answer))
+    else:
+        color = use_color()
+        show_text(what_if_report(found, answer, width=terminal_width(), color=color), color=color)
 
 
 def _to_write(run: Run, candidate: str, form: str) -> str:
     """The code or the diff for stdout; what the diff cannot do goes to stderr."""
+    from tfpipe.printable import printable
     from tfpipe.report.code import pipeline_code
     from tfpipe.report.user_pipeline import pipeline_patch
 
@@ -64,7 +95,7 @@ def _to_write(run: Run, candidate: str, form: str) -> str:
                 "This run is of your own pipeline: there is no code to paste, only lines to change.",
                 "See them with --format text, or get a diff with --format patch.",
             )
-        return pipeline_code(run, settings)
+        return printable(pipeline_code(run, settings))
     if run.pipeline is None:
         raise UsageError(
             f"This run is of {run.data.name}, a built-in data set: there is no file of yours to patch.",
@@ -72,7 +103,7 @@ def _to_write(run: Run, candidate: str, form: str) -> str:
         )
     patch = pipeline_patch(run, settings)
     for instruction in patch.by_hand:
-        click.echo(f"by hand: {instruction}", err=True)
+        click.echo(printable(f"by hand: {instruction}"), err=True)
     if not settings.overrides:
         click.echo("tfpipe: no change worth making, so the patch is empty.", err=True)
     return patch.diff

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tfpipe.records import Block, Candidate, Node, Run, TraceRecord
+from tfpipe.report.executions import use_sentence
+from tfpipe.report.graphs import block_graph_rows
 from tfpipe.report.phrases import (
     milliseconds_with_interval,
     percent_with_interval,
@@ -70,6 +72,15 @@ def result_rows(candidate: Candidate) -> tuple[tuple[str, str], ...]:
                 f"{percent_with_interval(candidate.contention_fraction)} of the step",
             ),
         ),
+        (
+            "its own Python",
+            known(
+                candidate.host_fraction,
+                f"{format_percent(candidate.host_fraction)} of the step: what it would be shorter as one tf.function",
+            ),
+        ),
+        *block_graph_rows(candidate.blocks),
+        ("device use", "" if candidate.device_use is None else use_sentence(candidate.device_use)),
         (
             "drained alone",
             known(candidate.capacity_examples_per_s, f"{format_rate(candidate.capacity_examples_per_s)} examples/s"),

@@ -12,7 +12,7 @@ from tfpipe.records import Candidate, Recommendation, Run
 from tfpipe.report.code import pipeline_code
 from tfpipe.report.patch import describe_change
 from tfpipe.report.phrases import generated_notice
-from tfpipe.report.user_pipeline import changes_of, pipeline_patch
+from tfpipe.report.user_pipeline import changes_of, measured_findings, pipeline_patch
 
 VERSION = 1
 
@@ -21,7 +21,7 @@ def recommendation_json(run: Run, recommendation: Recommendation) -> str:
     """``tfpipe-recommendation``: the settings, gains, ties, numbers behind them and what to write."""
     chosen = run.candidate(recommendation.candidate)
     fields = msgspec.to_builtins(recommendation)
-    return _document(
+    return document(
         "tfpipe-recommendation",
         run,
         {
@@ -32,6 +32,8 @@ def recommendation_json(run: Run, recommendation: Recommendation) -> str:
             "examples_per_s": chosen.examples_per_s,
             "step_s": chosen.step_s,
             "input_fraction": chosen.input_fraction,
+            "execution_comparison": run.execution_comparison,
+            "outlook": run.outlook,
             "warnings": run.warnings,
             **_what_to_write(run, chosen),
         },
@@ -61,17 +63,18 @@ def _what_to_write(run: Run, chosen: Candidate) -> dict[str, object]:
         "root": run.pipeline.root,
         "patch": patch.diff,
         "by_hand": patch.by_hand,
-        "findings": run.pipeline.findings,
+        "findings": measured_findings(run),
         "reorders": run.pipeline.reorders,
     }
 
 
 def candidate_json(run: Run, candidate: Candidate) -> str:
     """``tfpipe-candidate``: one candidate as it stands in the run file."""
-    return _document("tfpipe-candidate", run, msgspec.to_builtins(candidate))
+    return document("tfpipe-candidate", run, msgspec.to_builtins(candidate))
 
 
-def _document(kind: str, run: Run, content: dict[str, object]) -> str:
+def document(kind: str, run: Run, content: dict[str, object]) -> str:
+    """``content`` below what every document begins with."""
     head = {
         "format": kind,
         "version": VERSION,

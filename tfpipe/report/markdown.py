@@ -8,6 +8,7 @@ from pathlib import Path
 from tfpipe.records import Candidate, Recommendation, Run
 from tfpipe.report.candidate import BLOCK_HEADS, NODE_HEADS, block_cells, node_cells, result_rows, trace_rows
 from tfpipe.report.code import pipeline_code
+from tfpipe.report.executions import executions_markdown
 from tfpipe.report.phrases import (
     data_line,
     fetch_floor_line,
@@ -49,6 +50,7 @@ def recommendation_markdown(run: Run, recommendation: Recommendation) -> str:
             _list(rows),
             f"**Why.** {recommendation.why}",
             *(f"Note: {note}" for note in recommendation.notes),
+            executions_markdown(run),
             _list(finding_rows(run)),
             _warnings(run),
             f"```python\n{pipeline_code(run, chosen.settings)}```" if run.pipeline is None else "",
@@ -77,6 +79,7 @@ def candidates_markdown(run: Run) -> str:
                 for candidate in run.candidates
                 if candidate.error
             ),
+            executions_markdown(run),
             verdict_sentence(run),
             _list(finding_rows(run)),
             _warnings(run),
@@ -144,7 +147,8 @@ def _notice(run: Run) -> str:
 
 
 def _warnings(run: Run) -> str:
-    return "\n".join(f"> Warning: {warning.text}" for warning in run.warnings)
+    doubts = [f"> Warning: {warning.text}" for warning in run.warnings]
+    return "\n".join([*doubts, *(f"> Note: {note}" for note in run.notes)])
 
 
 def _list(rows: Iterable[tuple[str, str]]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfpipe.records import Bound, Candidate, Device, Gain, Interval, Recommendation, Run, ShuffleChoice
+from tfpipe.records import Bound, Candidate, Device, Gain, Interval, Outlook, Recommendation, Run, ShuffleChoice
 from tfpipe.report.user_pipeline import change_rows
 from tfpipe.settings import PipelineSettings
 from tfpipe.units import format_bytes, format_milliseconds, format_percent, format_rate, format_seconds
@@ -158,7 +158,20 @@ def _range(interval: Interval, low: str, high: str) -> str:
 
 
 def verdict_sentence(run: Run) -> str:
-    """The whole run in one plain sentence: how what the user has fares, and how the recommended candidate does."""
+    """The whole run in plain words: how what the user has fares, and how the recommended candidate does; and the first
+    epoch, where that is another matter."""
+    return _verdicts(run) + _first_epoch_words(run)
+
+
+def _first_epoch_words(run: Run) -> str:
+    share = run.first_epoch_input_fraction
+    if share is None:
+        return ""
+    waits = "need not wait for that" if share == 0 else f"waits for input at least {format_percent(share)} of its time"
+    return f" The first epoch, which fills the cache, {waits}."
+
+
+def _verdicts(run: Run) -> str:
     measured = [candidate for candidate in run.candidates if candidate.verdict is not None]
     if run.floor.step_s is None:
         return "No step was run, so nothing is said about waiting: these are the pipelines alone."
@@ -171,12 +184,22 @@ def verdict_sentence(run: Run) -> str:
         most = f": at most {format_percent(max(shares))} of a step waits for input" if shares else ""
         return f"Every candidate is compute-bound{most}."
     if chosen is None or chosen.id == first.id:
-        return f"{quoted(first)} is {_bound_with_share(first)}."
+        return _left_open(first) or f"{quoted(first)} is {_bound_with_share(first)}."
     return f"{quoted(first)} is {_bound_with_share(first)}; {quoted(chosen)} is {_bound_with_share(chosen)}."
+
+
+def _left_open(candidate: Candidate) -> str:
+    """Of an uncertain verdict what it leaves open, and what would settle that; nothing of another."""
+    if candidate.verdict is None or candidate.verdict.bound != "uncertain":
+        return ""
+    statement = candidate.verdict.statement
+    return f"{quoted(candidate)}: {statement[:1].lower()}{statement[1:]}"
 
 
 def _bound_with_share(candidate: Candidate) -> str:
     share = candidate.input_fraction
+    if candidate.verdict is not None and candidate.verdict.bound == "host" and candidate.host_fraction is not None:
+        return f"{verdict_words(candidate)} ({format_percent(candidate.host_fraction)} of a step is its own Python)"
     if share is None:
         return verdict_words(candidate)
     return f"{verdict_words(candidate)} ({format_percent(share.value)} of a step waits for input)"
@@ -208,7 +231,39 @@ def recommendation_rows(run: Run, recommendation: Recommendation) -> tuple[tuple
         ("memory", "" if memory is None else f"{format_bytes(memory)} in the pipeline's buffers"),
         ("headspace", "" if headspace is None else _headspace_words(headspace)),
         ("faster device", "" if speedup is None else _speedup_words(speedup)),
+        *(() if run.outlook is None else outlook_rows(run.outlook, run.environment.cores)),
     )
+
+
+def outlook_rows(outlook: Outlook, cores: int) -> tuple[tuple[str, str], ...]:
+    """What is predicted of the recommended pipeline: how far it reaches, and how good such predictions were."""
+    rows = [("cores needed", _cores_words(outlook, cores))]
+    if outlook.workers_needed > 1:
+        rows.append(
+            (
+                "one machine",
+                f"is predicted not to feed this step: about {outlook.workers_needed} tf.data service workers like it "
+                "would, or less work per example (cache or prepare the data beforehand, decode on the device)",
+            )
+        )
+    if outlook.median_error is not None and outlook.p90_error is not None:
+        many = f"{outlook.predictions} candidate{'s' if outlook.predictions > 1 else ''}"
+        rows.append(
+            (
+                "predictions",
+                f"of {many} before measuring: off by {format_percent(outlook.median_error)} at the median, nine in ten "
+                f"by no more than {format_percent(outlook.p90_error)}",
+            )
+        )
+    return tuple(rows)
+
+
+def _cores_words(outlook: Outlook, cores: int) -> str:
+    if outlook.cores_needed is None:
+        return "predicted: more cores would not help, what takes the time is not computing in parallel"
+    if outlook.cores_needed <= cores:
+        return f"predicted: {outlook.cores_needed} of the {cores} here feed this step"
+    return f"predicted: {outlook.cores_needed} to feed this step, where there are {cores}"
 
 
 def _headspace_words(headspace: float) -> str:

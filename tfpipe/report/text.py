@@ -5,8 +5,10 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from tfpipe.printable import printable
 from tfpipe.records import Candidate, Recommendation, Run
 from tfpipe.report.code import pipeline_code
+from tfpipe.report.executions import executions_text
 from tfpipe.report.phrases import (
     SHUFFLE_HEADS,
     data_line,
@@ -31,6 +33,7 @@ def profile_report(run: Run, directory: Path, *, width: int, color: bool) -> str
     sections = [
         head(run, width=width, color=color),
         candidate_table(run, width=width, color=color),
+        executions_text(run, width=width, color=color),
         pairs(
             [
                 ("verdict", verdict_sentence(run)),
@@ -62,10 +65,11 @@ def candidates_report(run: Run, directory: Path, *, width: int, color: bool) -> 
     sections = [
         head(run, width=width, color=color),
         candidate_table(run, width=width, color=color),
+        executions_text(run, width=width, color=color),
         pairs(finding_rows(run), width=width, color=color),
         warnings(run, width=width, color=color),
         pairs(
-            [("run", str(directory)), ("next", f"tfpipe show {_shell(directory)} --candidate {example}")],
+            [("run", str(directory)), ("next", f"tfpipe show {_shell(directory)} --candidate {shlex.quote(example)}")],
             width=width,
             color=color,
         ),
@@ -92,6 +96,7 @@ def recommendation_report(run: Run, recommendation: Recommendation, directory: P
         paragraph("Why", width=width, color=color, style="bold")
         + paragraph(recommendation.why, width=width, color=color),
         "".join(paragraph(f"Note: {note}", width=width, color=color) for note in recommendation.notes),
+        executions_text(run, width=width, color=color),
         pairs(finding_rows(run), width=width, color=color),
         _shuffle_table(run, width=width, color=color),
         warnings(run, width=width, color=color),
@@ -113,12 +118,12 @@ def _what_to_write(run: Run, recommendation: Recommendation, directory: Path, *,
     if run.pipeline is None:
         code = pipeline_code(run, chosen.settings)
         # Code is never wrapped: it is there to be pasted.
-        return paragraph("Code to paste", width=width, color=color, style="bold") + "\n" + code
+        return paragraph("Code to paste", width=width, color=color, style="bold") + "\n" + printable(code)
     if not recommendation.change:
         return ""
     patch = pipeline_patch(run, chosen.settings)
     # A command is never wrapped: it is there to be pasted.
-    command = f"  {apply_command(run, directory)}\n" if patch.diff else ""
+    command = f"  {printable(apply_command(run, directory))}\n" if patch.diff else ""
     by_hand = pairs([("by hand", text) for text in patch.by_hand], width=width, color=color, indent=2)
     return paragraph("To change it", width=width, color=color, style="bold") + command + by_hand
 
@@ -150,8 +155,9 @@ def notice(run: Run, *, width: int, color: bool) -> str:
 
 
 def warnings(run: Run, *, width: int, color: bool) -> str:
-    """The run's doubts about its own numbers, one each."""
-    return pairs([("warning", warning.text) for warning in run.warnings], width=width, color=color)
+    """The run's doubts about its own numbers, one each, and the facts about it that are no doubts."""
+    doubts = [("warning", warning.text) for warning in run.warnings]
+    return pairs([*doubts, *(("note", note) for note in run.notes)], width=width, color=color)
 
 
 def join(sections: list[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from tfpipe.analysis.attribution import (
@@ -17,7 +17,8 @@ from tfpipe.analysis.attribution import (
     mean_step_s,
 )
 from tfpipe.analysis.doubts import find_doubts
-from tfpipe.analysis.host import classify_host, host_fraction
+from tfpipe.analysis.execution import compare_executions
+from tfpipe.analysis.host import HOST_BOUND, classify_host, host_fraction, times_as_fast
 from tfpipe.analysis.memory import shared_row_bytes
 from tfpipe.analysis.recommend import recommend
 from tfpipe.analysis.shuffling import shuffle_table
@@ -27,12 +28,14 @@ from tfpipe.errors import TfpipeError
 from tfpipe.messages import Failed, Measured, Prepared
 from tfpipe.records import (
     Block,
+    BlockKind,
     Candidate,
     DeviceUse,
     ExecutionResult,
     Floor,
     Interval,
     Node,
+    Recommendation,
     Run,
     ShuffleChoice,
     Step,
@@ -41,7 +44,6 @@ from tfpipe.records import (
 from tfpipe.runfile import TRACES_NAME
 from tfpipe.runner.journal import (
     CandidateFailed,
-    CandidateMeasured,
     CandidatesChosen,
     CandidateSkipped,
     CandidateTraced,
@@ -53,7 +55,9 @@ from tfpipe.runner.journal import (
     WorkloadPrepared,
 )
 from tfpipe.runner.so_far import SoFar
+from tfpipe.runner.what_if import outlook
 from tfpipe.settings import Execution, NamedSettings
+from tfpipe.units import format_percent, format_seconds
 
 # Sizes that the table of shuffle buffers has besides those that were measured.
 SHUFFLE_BUFFERS = (1000, 5000, 10_000)
@@ -87,21 +91,28 @@ def assemble_run(entries: Sequence[Entry]) -> Run | None:
         recommendation=None,
         warnings=(),
         confirmed_from=None if confirming is None else confirming.round,
-        notes=prepared.notes,
+        notes=(*prepared.notes, *_unwrapped_note(so_far, floor)),
         timings_s=prepared.timings_s | ({} if finished is None else finished.timings_s),
     )
-    try:
-        recommendation = recommend(run)
-    except TfpipeError:
-        recommendation = None
+    pipeline = _recommended(run)
+    run = dataclasses.replace(run, executions=_executions(so_far, None if pipeline is None else pipeline.candidate))
+    run = dataclasses.replace(run, execution_comparison=compare_executions(run))
+    recommendation = _recommended(run)
     changes = [w for e in entries if isinstance(e, ConditionsRead) for w in compare_conditions(e.before, e.after)]
     return dataclasses.replace(
         run,
         recommendation=recommendation,
         warnings=(*find_doubts(run), *changes),
         shuffling=_shuffling(run, prepared),
-        executions=_executions(so_far, None if recommendation is None else recommendation.candidate),
+        outlook=outlook(run, recommendation),
     )
+
+
+def _recommended(run: Run) -> Recommendation | None:
+    try:
+        return recommend(run)
+    except TfpipeError:
+        return None
 
 
 def _executions(so_far: SoFar, recommended: str | None) -> tuple[ExecutionResult, ...]:
@@ -118,17 +129,17 @@ def _executions(so_far: SoFar, recommended: str | None) -> tuple[ExecutionResult
             ExecutionResult(
                 step=_step(so_far, execution),
                 floor=floor,
-                current=current if current.step_s is not None else None,
+                current=current if current.step_s is not None or current.verdict is not None else None,
                 recommended=chosen,
-                device_use=_device_use(chosen or current),
+                device_use=(chosen or current).device_use,
             )
         )
     return tuple(results)
 
 
-def _device_use(candidate: Candidate) -> DeviceUse | None:
-    """That of the candidate's blocks together."""
-    uses = [b.device_use for b in candidate.blocks if b.kind == "step" and not b.retraced and b.device_use is not None]
+def _device_use(counted: Sequence[Block]) -> DeviceUse | None:
+    """That of a candidate's blocks together."""
+    uses = [block.device_use for block in counted if block.device_use is not None]
     samples = sum(use.samples for use in uses)
     if not samples:
         return None
@@ -150,9 +161,10 @@ def _step(so_far: SoFar, execution: Execution) -> Step:
     """The step with the number of graphs that were built for it in the whole run."""
     prepared = so_far.prepared
     step = next(step for step in (prepared.step, *prepared.other_steps) if step.execution == execution)
-    first = so_far.executions[0]
-    traces = [e.measured.step_traces for e in so_far.every(CandidateMeasured) if (e.execution or first) == execution]
-    return dataclasses.replace(step, traces=max((t for t in traces if t), default=None) or step.traces)
+    measured = so_far.through(execution)
+    functions = next((m.function_traces for m in reversed(measured) if m.function_traces), step.function_traces)
+    traces = max((m.step_traces for m in measured if m.step_traces), default=step.traces)
+    return dataclasses.replace(step, traces=traces, function_traces=functions)
 
 
 def _behind(
@@ -172,6 +184,23 @@ def _behind(
         graph_step_s=graph,
     )
     return floor, candidates
+
+
+def _unwrapped_note(so_far: SoFar, floor: Floor) -> Iterator[str]:
+    """What a step that was wrapped in a ``tf.function`` unasked loses where the training does not do the same."""
+    twin = so_far.prepared.twin
+    blocks = [] if twin is None or twin.execution != "eager" else so_far.floor_blocks("floor", "eager")
+    if twin is None or floor.step_s is None or not blocks:
+        return
+    eager_s, graph_s = mean_step_s(blocks).value, floor.step_s.value
+    share = host_fraction(eager_s, eager_s, graph_s)
+    if share >= HOST_BOUND:
+        yield (
+            f"{twin.name} returns a plain Python function. As measured here, wrapped in one tf.function, it takes "
+            f"{format_seconds(graph_s)}; called as it is it is host-bound: {format_seconds(eager_s)}, of which "
+            f"{format_percent(share)} is Python dispatching operations one by one. If your training calls it as it is, "
+            f"wrap it ({times_as_fast(eager_s / graph_s)}); no change of the pipeline would help."
+        )
 
 
 def _graph_floor_s(so_far: SoFar, execution: Execution) -> Interval | None:
@@ -212,11 +241,14 @@ def _bound(floor_s: Interval, candidates: Sequence[Candidate]) -> Interval:
 
 
 def _floor(blocks: Sequence[Block]) -> FloorEstimate | None:
-    counted = [block for block in blocks if not block.retraced]
-    fetch_floors = [block for block in counted if block.kind == "fetch-floor"]
-    if not fetch_floors:
-        return None
-    return estimate_floor([block for block in counted if block.kind == "floor"], fetch_floors)
+    floors, fetch_floors = (_counted(blocks, kind) for kind in ("floor", "fetch-floor"))
+    return estimate_floor(floors, fetch_floors) if fetch_floors else None
+
+
+def _counted(blocks: Sequence[Block], kind: BlockKind) -> list[Block]:
+    """Those in which no graph was built; all where one was built in each, which is then how the step is."""
+    of_kind = [block for block in blocks if block.kind == kind]
+    return [block for block in of_kind if not block.retraced] or of_kind
 
 
 def _candidate(
@@ -249,7 +281,7 @@ def _candidate(
         traced = next((e for e in so_far.every(CandidateTraced) if e.id == identity), None)
         if traced is not None and execution == so_far.main:
             candidate = _with_trace(candidate, traced, counted, floor)
-        return _with_verdict(candidate, execution, graph_step_s, counted)
+        return _with_verdict(candidate, execution, graph_step_s, counted, floor.fetch_s.value, batch_size)
     if failed:
         return candidate
     host = classify_host([m.block for m in through_step], execution=execution)
@@ -290,12 +322,18 @@ def _with_step(
         peak_memory_bytes=max((m.peak_memory_bytes for m in through_step if m.peak_memory_bytes), default=None),
         epoch_s=None if prepared.data.examples is None else prepared.data.examples / rate.value,
         executed=by_round[-1].executed,
+        device_use=_device_use(counted),
         autotune_moving=len(by_round) > 1 and _moved(by_round[-2].executed, by_round[-1].executed),
     )
 
 
 def _with_verdict(
-    candidate: Candidate, execution: Execution, graph_step_s: Interval | None, counted: Sequence[Block]
+    candidate: Candidate,
+    execution: Execution,
+    graph_step_s: Interval | None,
+    counted: Sequence[Block],
+    fetch_floor_s: float,
+    batch_size: int,
 ) -> Candidate:
     fraction, contention, step_s = candidate.input_fraction, candidate.contention_fraction, candidate.step_s
     if fraction is None or contention is None or step_s is None or candidate.floor_s is None:
@@ -309,11 +347,18 @@ def _with_verdict(
         floor_s=candidate.floor_s,
         graph_floor_s=graph_floor_s,
     )
-    steps = sum(block.steps for block in counted)
+    verdict = classify(
+        fraction,
+        contention,
+        steps=sum(block.steps for block in counted),
+        step_s=step_s.value,
+        fetch_floor_s=fetch_floor_s,
+        cpu_fraction=(candidate.cpu_s_per_example or 0.0) * batch_size / step_s.value,
+    )
     return dataclasses.replace(
         candidate,
         host_fraction=None if graph_floor_s is None else host_fraction(step_s.value, candidate.floor_s, graph_floor_s),
-        verdict=host or classify(fraction, contention, steps=steps, step_s=step_s.value),
+        verdict=host or verdict,
     )
 
 

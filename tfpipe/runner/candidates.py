@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from typing import Any
 
 from tfpipe import settings
+from tfpipe.analysis.recommend import AUTOTUNE
 from tfpipe.errors import UsageError
-from tfpipe.settings import LARGE_GRID, NamedSettings, Order
+from tfpipe.settings import LARGE_GRID, SEARCHES, NamedSettings, Order, PipelineSettings, SearchName
 
 # Flag, and how one value of its list is read, per knob.
 KNOBS: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -55,4 +57,37 @@ def choose_candidates(
             f"These lists make {len(candidates):,} candidates, which takes hours.",
             "Shorten the lists, or add --yes if that is meant.",
         )
-    return tuple(NamedSettings(name="", settings=candidate) for candidate in candidates)
+    listed = tuple(candidates)
+    autotuned = next((candidate for candidate in listed if _is_autotuned(candidate)), None)
+    return tuple(NamedSettings(name=AUTOTUNE if c is autotuned else "", settings=c) for c in listed)
+
+
+def _is_autotuned(candidate: PipelineSettings) -> bool:
+    """Whether AUTOTUNE chooses whatever it can and the rest is left alone, the size of the shuffle buffer aside."""
+    buffer = candidate.shuffle_buffer
+    return candidate == PipelineSettings(shuffle_buffer=buffer, map_parallelism="auto", prefetch_depth="auto")
+
+
+def choose_search(name: str | None, *, steps: int | None) -> SearchName:
+    """The search that was asked for; of none, by the model, or everything where each candidate's steps are counted.
+
+    Raises:
+        UsageError: there is no such search, its package is not installed, or it chooses as it goes where the number of
+            steps is fixed.
+    """
+    if name is None:
+        return "model" if steps is None else "grid"
+    search = next((known for known in SEARCHES if known == name), None)
+    if search is None:
+        raise UsageError(f"There is no search {name!r}.", f"Choose one of: {', '.join(SEARCHES)}.")
+    if steps is not None and search != "grid":
+        raise UsageError(
+            f"--search {search} measures some candidates longer than others, a number of steps is the same for all.",
+            "Give one of the two.",
+        )
+    if search == "optuna" and find_spec("optuna") is None:
+        raise UsageError(
+            "The search by Optuna needs the package optuna, which is not installed.",
+            "pip install 'tfpipe[search]', or leave the search out.",
+        )
+    return search

@@ -16,7 +16,7 @@ from tfpipe.errors import DataError
 from tfpipe.messages import Failed, Measured, Prepared, Traced, Workload
 from tfpipe.records import Explanation, Limits, Prediction
 from tfpipe.runfile import lock, storage_error
-from tfpipe.settings import Execution, NamedSettings
+from tfpipe.settings import Execution, NamedSettings, SearchName
 
 VERSION = 1
 
@@ -29,7 +29,8 @@ class Started(_Entry, frozen=True):
     """First line of every journal: what is measured. ``steps`` and ``time_budget_s`` are what the user set.
 
     ``knobs`` are the lists as the user wrote them. ``candidates`` is None for a user's own pipeline, whose knobs are
-    known only once it was run. ``only_current`` says to measure nothing but what the user has.
+    known only once it was run. ``only_current`` says to measure nothing but what the user has. ``search`` chooses among
+    the candidates; ``search_tolerance`` is the share of the throughput that it need not find.
     """
 
     version: int
@@ -45,6 +46,8 @@ class Started(_Entry, frozen=True):
     time_budget_s: float
     limits: Limits | None = None
     baseline: str | None = None
+    search: SearchName = "grid"
+    search_tolerance: float = 0.02
 
 
 class WorkloadPrepared(_Entry, frozen=True):

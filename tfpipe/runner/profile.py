@@ -6,6 +6,7 @@ clock and the display.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import shutil
 import time
@@ -53,7 +54,7 @@ from tfpipe.runner.plan import CONFIRMED, MIN_ROUNDS, PROBE, PROFILER_S, Plan, m
 from tfpipe.runner.reading import TraceReading
 from tfpipe.runner.search import make_search
 from tfpipe.runner.so_far import SoFar
-from tfpipe.settings import Execution, NamedSettings
+from tfpipe.settings import Execution, NamedSettings, PipelineSettings
 
 # Probe and capacity blocks come before the rounds.
 BEFORE_ROUNDS = -1
@@ -140,6 +141,7 @@ class Profile:
             self._journal.append(CandidatesChosen(candidates=self._search.first()))
         self._begin = self._clock()
         before = read_conditions()
+        self._skip_what_is_the_same()
         self._skip_what_cannot_fit()
         for execution in self._executions:
             self._measure_floor(MeasureFloor(round=BEFORE_ROUNDS, length=PROBE, execution=execution))
@@ -172,6 +174,19 @@ class Profile:
             check_comparable(earlier[0].prepared, reply)
         else:
             self._journal.append(WorkloadPrepared(prepared=reply))
+
+    def _skip_what_is_the_same(self) -> None:
+        """Leave out what differs only in a shuffle buffer that holds all examples anyway."""
+        examples = self._so_far.prepared.data.examples
+        first: dict[PipelineSettings, str] = {}
+        for named in self._so_far.alive():
+            settings = named.settings
+            if examples is not None and settings.shuffle_buffer != "full" and settings.shuffle_buffer >= examples:
+                settings = dataclasses.replace(settings, shuffle_buffer="full")
+            same = first.setdefault(settings, named.settings.id)
+            if same != named.settings.id:
+                reason = f"The same as {same}: either buffer holds all {examples:,} examples."
+                self._journal.append(CandidateSkipped(id=named.settings.id, reason=reason))
 
     def _skip_what_cannot_fit(self) -> None:
         """Leave out candidates whose buffers alone are larger than the memory there is."""
@@ -221,6 +236,7 @@ class Profile:
         if decided is None:
             decided = self._decision(number)
             self._journal.append(decided)
+        self._skip_what_is_the_same()
         self._skip_what_cannot_fit()
         self._measure_capacities()
         return decided

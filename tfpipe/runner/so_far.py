@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from tfpipe.messages import Prepared
+from tfpipe.messages import Measured, Prepared
 from tfpipe.records import Block, BlockKind
 from tfpipe.runner.journal import (
     CandidateFailed,
@@ -58,6 +58,12 @@ class SoFar:
     def floor_blocks(self, kind: BlockKind, execution: Execution) -> list[Block]:
         measured = [e.measured for e in self.every(FloorMeasured) if (e.execution or self.executions[0]) == execution]
         return [m.block for m in measured if m.block.kind == kind]
+
+    def through(self, execution: Execution) -> list[Measured]:
+        """Everything that was measured through the step run in that way, in order."""
+        first = self.executions[0]
+        entries = [e for e in self._entries if isinstance(e, FloorMeasured | CandidateMeasured)]
+        return [e.measured for e in entries if (e.execution or first) == execution]
 
     # --- the candidates ----------------------------------------------------------------------------------------
 
