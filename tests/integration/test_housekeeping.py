@@ -65,6 +65,18 @@ def test_autograph_writes_where_it_is_told_to(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.glob("*.py") if path.name.startswith(GENERATED_PREFIX)]
 
 
+def test_two_at_a_time_may_end_in_any_order(tmp_path: Path) -> None:
+    original = tempfile.NamedTemporaryFile
+    first, second = generated_code_in(str(tmp_path / "first")), generated_code_in(str(tmp_path))
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    with tempfile.NamedTemporaryFile(prefix=GENERATED_PREFIX) as file:
+        assert Path(file.name).parent == tmp_path
+    second.__exit__(None, None, None)
+    assert tempfile.NamedTemporaryFile is original
+
+
 def test_a_run_leaves_nothing(folder: Path) -> None:
     done = tfpipe(*PROFILE, "--time-budget", "2s", cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -105,6 +117,8 @@ import os
 os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n")
 os.write(2, b"I0000 00:00:1.2   1 cudart_stub.cc:31] Could not find cuda drivers on your machine.\n")
 os.write(2, b"E0000 00:00:1.3   1 something.cc:1] worth reading\n")
+class config:
+    list_physical_devices = staticmethod(list)
 {ending}
 """
 

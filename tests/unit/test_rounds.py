@@ -29,6 +29,8 @@ class Script:
     decisions: list[Decision]
     seen: list[Run] = field(default_factory=list)
 
+    grows = True
+
     def first(self) -> tuple[NamedSettings, ...]:
         return self.begins_with
 

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 # AutoGraph writes the code that it generates into files of this name, and counts on the process to end in the regular
@@ -19,24 +19,34 @@ _CHATTER = re.compile(
 )
 
 
+_directories: list[str] = []
+_restore: list[Callable[[], None]] = []
+
+
 @contextlib.contextmanager
 def generated_code_in(directory: str) -> Iterator[None]:
     """Let AutoGraph write its files, and Python their bytecode, into ``directory`` and not among everybody's.
 
     Whoever made the directory removes it: a process that is killed cannot.
     """
-    original: Any = tempfile.NamedTemporaryFile
+    if not _directories:
+        original: Any = tempfile.NamedTemporaryFile
 
-    def redirected(*arguments: Any, **options: Any) -> Any:
-        if options.get("prefix") == GENERATED_PREFIX:
-            options["dir"] = directory
-        return original(*arguments, **options)
+        def redirected(*arguments: Any, **options: Any) -> Any:
+            if options.get("prefix") == GENERATED_PREFIX and _directories:
+                options["dir"] = _directories[-1]
+            return original(*arguments, **options)
 
-    setattr(tempfile, "NamedTemporaryFile", redirected)  # noqa: B010
+        setattr(tempfile, "NamedTemporaryFile", redirected)  # noqa: B010
+        _restore.append(lambda: setattr(tempfile, "NamedTemporaryFile", original))
+    _directories.append(directory)
     try:
         yield
     finally:
-        setattr(tempfile, "NamedTemporaryFile", original)  # noqa: B010
+        # Two of them in one process need not end in the reverse order of their beginning.
+        _directories.remove(directory)
+        if not _directories:
+            _restore.pop()()
 
 
 def import_quietly() -> None:
@@ -52,7 +62,10 @@ def import_quietly() -> None:
     with tempfile.TemporaryFile() as said:
         os.dup2(said.fileno(), 2)
         try:
-            import tensorflow  # noqa: F401
+            import tensorflow
+
+            # Looking for a GPU is what it complains about.
+            tensorflow.config.list_physical_devices()
         finally:
             os.dup2(standard_error, 2)
             os.close(standard_error)

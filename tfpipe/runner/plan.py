@@ -9,8 +9,10 @@ from tfpipe.messages import Length
 
 # At least this many rounds, so that a slow spell of the machine cannot fall on one candidate alone.
 MIN_ROUNDS = 3
-# What takes part in a round of confirmation: what is recommended, what the user has, all AUTOTUNE, and the floor.
-CONFIRMED = 4
+# What takes part in a round of confirmation at least: what is recommended, what the user has, and the floor.
+CONFIRMED = 3
+# So many candidates a search should have time to add.
+ADDED = 2
 # And at least this many counted steps of each candidate.
 MIN_STEPS = 5
 # A counted block of fast steps lasts this long: hundreds of steps, yet short against the machine's slow spells.
@@ -94,10 +96,17 @@ class Plan:
         return (0 if step_s >= BLOCK_S else WARMUP_STEPS), max(MIN_TRACE_STEPS, min(TRACE_STEPS, counted))
 
 
-def make_plan(*, floor_step_s: float, steps: int | None, candidates: int, time_budget_s: float) -> Plan:
-    """The plan for a step that takes ``floor_step_s`` alone (0 for no step); ``steps`` is what the user fixed."""
+def make_plan(
+    *, floor_step_s: float, steps: int | None, candidates: int, time_budget_s: float, grows: bool = False
+) -> Plan:
+    """The plan for a step that takes ``floor_step_s`` alone (0 for no step); ``steps`` is what the user fixed.
+
+    ``grows`` says that a search will add candidates, which then need as many rounds.
+    """
     rounds_s = MIN_ROUNDS * (WARMUP_S + BLOCK_S)
     needed_s = (rounds_s + CAPACITY_S + TRACE_S + PROFILER_S) * (candidates + 1)
     if candidates > 1:
         needed_s += rounds_s * CONFIRMED
+    if grows:
+        needed_s += rounds_s * (candidates + ADDED + 1) + ADDED * (CAPACITY_S + TRACE_S + PROFILER_S)
     return Plan(floor_step_s=floor_step_s, steps=steps, scale=min(1.0, time_budget_s / needed_s))

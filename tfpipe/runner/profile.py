@@ -209,6 +209,7 @@ class Profile:
                 steps=self._started.steps,
                 candidates=each_round,
                 time_budget_s=self._started.time_budget_s,
+                grows=self._search.grows,
             )
             for execution in (*self._so_far.executions, *self._executions)
         }
@@ -247,22 +248,29 @@ class Profile:
             return Decided(round=number, stop=True)
         decision = self._search.next(run)
         alive = [named.settings.id for named in self._so_far.alive() if named.settings.id not in decision.drop]
-        elapsed_s = self._elapsed_s()
-        left_s = self._started.time_budget_s - elapsed_s - self._traces_s() - self._confirming_s()
-        each_s = elapsed_s / (number + 1) / max(1, len(self._so_far.alive()))
-        add = decision.add if left_s >= MIN_ROUNDS * each_s * (len(alive) + len(decision.add)) else ()
+        left_s = self._started.time_budget_s - self._elapsed_s() - self._traces_s()
+        task_s = self._so_far.task_s()
+        # Beside the candidates a round has the floors, and what the user has behind each other way to run the step.
+        beside = len(self._executions) + len(self._so_far.executions) - 1
+        # What the model expects most of is worth more than ending on time: the confirmation may then come on top.
+        room = [
+            more
+            for more in range(1, len(decision.add) + 1)
+            if task_s * (MIN_ROUNDS * (len(alive) + more + beside) + more) <= left_s
+        ]
+        add = decision.add[: max(room, default=0)]
         young = add or any(
             len(self._so_far.blocks(identity, "step", self._so_far.main)) < MIN_ROUNDS for identity in alive
         )
         done = decision.stop or self._plan.steps is not None
+        known = decision.predictions
         return Decided(
             round=number,
             add=add,
-            predictions={
-                n.settings.id: decision.predictions[n.settings.id] for n in add if n.settings.id in decision.predictions
-            },
+            predictions={n.settings.id: known[n.settings.id] for n in add if n.settings.id in known},
             drop=dict(decision.drop),
-            stop=(done and not young) or left_s < each_s * (len(alive) + len(add)),
+            stop=(done and not young)
+            or left_s < task_s * (len(alive) + len(add) + beside) + (0.0 if young else self._confirming_s()),
         )
 
     def _confirm(self, number: int) -> None:
@@ -423,10 +431,8 @@ class Profile:
         return sum(PROFILER_S + sum(self._plan.trace(step_s)) * step_s for step_s in steps_s)
 
     def _confirming_s(self) -> float:
-        """Seconds that MIN_ROUNDS of confirmation will take, of three candidates and the floor."""
-        length = self._plan.block(0, batch_s=None)
-        block_s = max(length.warmup_s + length.seconds, self._plan.floor_step_s)
-        return 0.0 if self._started.only_current else MIN_ROUNDS * CONFIRMED * block_s
+        """Seconds that MIN_ROUNDS of confirmation will take."""
+        return 0.0 if self._started.only_current else MIN_ROUNDS * CONFIRMED * self._so_far.task_s()
 
     def _elapsed_s(self) -> float:
         """Seconds of measuring, those of an earlier process included."""

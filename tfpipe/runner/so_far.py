@@ -117,6 +117,12 @@ class SoFar:
         blocks = self.blocks(identity, "step", self.main)
         return sum(block.elapsed_s for block in blocks) / sum(block.steps for block in blocks)
 
+    def task_s(self) -> float:
+        """Seconds that one block of a candidate takes in the main execution, with its start and its warm-up."""
+        blocks = [b for named in self.alive() for b in self.blocks(named.settings.id, "step", self.main)]
+        seconds = [b.elapsed_s * (b.steps + b.warmup_steps) / b.steps + (b.first_batch_s or 0.0) for b in blocks]
+        return sum(seconds) / len(seconds) if seconds else 0.0
+
     # --- the rounds --------------------------------------------------------------------------------------------
 
     @property

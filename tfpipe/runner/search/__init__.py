@@ -11,7 +11,7 @@ from tfpipe.messages import Prepared
 from tfpipe.records import Pipeline
 from tfpipe.runner.forecast import forecast_candidate
 from tfpipe.runner.journal import Started
-from tfpipe.runner.proposals import PARALLEL_AXES, propose_candidates
+from tfpipe.runner.proposals import DETERMINISTIC, PARALLEL_AXES, POOL, propose_candidates
 from tfpipe.runner.search.base import Search
 from tfpipe.runner.search.grid import GridSearch
 from tfpipe.runner.search.knobs import refused
@@ -19,7 +19,7 @@ from tfpipe.runner.search.model import ModelSearch
 from tfpipe.runner.search.sampling import OptunaSearch, RandomSearch
 from tfpipe.runner.search.space import MAX_SPACE, listed_beginning, make_space, overrides_around, settings_around
 from tfpipe.settings import ORDERS, NamedSettings, PipelineSettings
-from tfpipe.sites import sites_on
+from tfpipe.sites import OverrideValue, sites_on
 
 # A list of so few is measured whole: whoever wrote it wants to see every row.
 SMALL_LIST = 8
@@ -78,13 +78,21 @@ def make_search(started: Started, prepared: Prepared, cores: int, *, max_memory_
 
 
 def _beginning(proposed: Sequence[NamedSettings], pipeline: Pipeline) -> tuple[NamedSettings, ...]:
-    """The user's own pipeline, all AUTOTUNE, and one with a number of calls in parallel: from what AUTOTUNE chooses
-    alone no model can tell what more or fewer would bring."""
+    """The user's own pipeline, all AUTOTUNE, the one with most calls in parallel, and one of each change to the work
+    itself (another order, a cache): from what AUTOTUNE chooses, which is about the cores, no model can tell what more
+    calls would bring, nor from one order what another costs."""
     parallel = {site.id for axis in PARALLEL_AXES for site in sites_on(axis, pipeline.sites)}
+    amounts = {*parallel, POOL, DETERMINISTIC, *(site.id for site in sites_on("prefetch_depth", pipeline.sites))}
     autotuned = [named for named in proposed if named.name == AUTOTUNE]
     numbered = [
         named
         for named in proposed
         if any(site in parallel and isinstance(value, int) for site, value in named.settings.overrides or ())
+        and not any(site not in amounts for site, _ in named.settings.overrides or ())
     ]
-    return tuple(dict.fromkeys([proposed[0], *autotuned, *numbered[:1]]))
+    changed: dict[tuple[tuple[str, OverrideValue], ...], NamedSettings] = {}
+    for named in proposed:
+        work = tuple(pair for pair in named.settings.overrides or () if pair[0] not in amounts)
+        if work:
+            changed.setdefault(work, named)
+    return tuple(dict.fromkeys([proposed[0], *autotuned, *numbered[-1:], *changed.values()]))

@@ -24,7 +24,13 @@ class Decision:
 
 
 class Search(Protocol):
-    """Chooses among candidates that are known beforehand."""
+    """Chooses among candidates that are known beforehand.
+
+    ``grows`` says that it may add to the first ones.
+    """
+
+    @property
+    def grows(self) -> bool: ...
 
     def first(self) -> tuple[NamedSettings, ...]:
         """What the first round measures; what the user has comes first."""

@@ -43,11 +43,15 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectations:
-    """``predicted`` has the logarithm of each setting's step, by id; one that is not in there cannot be predicted."""
+    """``predicted`` has the logarithm of each setting's step, by id; one that is not in there cannot be predicted.
+
+    ``leader_deviation`` is the standard deviation that the leader's own step is known to, as a logarithm.
+    """
 
     predicted: Mapping[str, float]
     values: Mapping[str, KnobValues]
     log_leader: float
+    leader_deviation: float
     noise_variance: float
     surrogate: Surrogate
 
@@ -90,6 +94,7 @@ def expect(
         predicted=predicted,
         values=values,
         log_leader=steps[leader.id],
+        leader_deviation=math.sqrt(noise_variance / len(logs[leader.id])),
         noise_variance=noise_variance,
         surrogate=surrogate,
     )

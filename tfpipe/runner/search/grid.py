@@ -17,6 +17,10 @@ class GridSearch:
 
     candidates: Sequence[NamedSettings]
 
+    @property
+    def grows(self) -> bool:
+        return False
+
     def first(self) -> tuple[NamedSettings, ...]:
         return tuple(self.candidates)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TypeAlias
 
 from tfpipe.records import Pipeline
+from tfpipe.runner.proposals import DETERMINISTIC
 from tfpipe.settings import PipelineSettings
 from tfpipe.sites import OverrideValue, Site, SiteValue, sites_on
 
@@ -66,6 +67,14 @@ def _expense(axis: str, value: SiteValue, current: SiteValue, cores: int) -> flo
 def costs_no_more(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     """Whether ``one`` costs no more than ``other`` in any knob."""
     return all(a <= b for a, b in zip(one, other, strict=True))
+
+
+def in_order(settings: PipelineSettings) -> PipelineSettings:
+    """The same with the examples in the order of the source; ``settings`` itself where they are."""
+    if settings.overrides is None:
+        return settings if settings.deterministic else replace(settings, deterministic=True)
+    kept = tuple((site, value) for site, value in settings.overrides if (site, value) != (DETERMINISTIC, False))
+    return settings if kept == settings.overrides else replace(settings, overrides=kept)
 
 
 def is_cheaper(one: tuple[float, ...], other: tuple[float, ...]) -> bool:

@@ -17,7 +17,7 @@ from tfpipe.analysis.ranking import WORTHWHILE, contenders, fastest, gain, is_ti
 from tfpipe.records import Candidate, Prediction, Run
 from tfpipe.runner.search.base import Decision
 from tfpipe.runner.search.expectations import Expectations, expect
-from tfpipe.runner.search.knobs import costs_no_more, is_cheaper
+from tfpipe.runner.search.knobs import costs_no_more, in_order, is_cheaper
 from tfpipe.runner.search.rules import TOGETHER, is_best_known, surely_lost
 from tfpipe.runner.search.space import Space
 from tfpipe.settings import NamedSettings, PipelineSettings
@@ -50,6 +50,10 @@ class ModelSearch:
     tolerance: float
     build: Callable[[Run], Model | None] = build_model
 
+    @property
+    def grows(self) -> bool:
+        return True
+
     def first(self) -> tuple[NamedSettings, ...]:
         return self.space.first
 
@@ -59,9 +63,13 @@ class ModelSearch:
         if not left:
             return Decision(stop=True)
         known = {c.id for c in run.candidates}
-        fresh = [named for named in self.space.everything if named.settings.id not in known]
         model = self.build(run)
         predictions = self._predictions(model)
+        fresh = [
+            named
+            for named in self.space.everything
+            if named.settings.id not in known and not self._loses_order_for_nothing(named.settings, predictions)
+        ]
         add = self._wanted(run, left, fresh, model, predictions)
         return Decision(
             add=tuple(add),
@@ -69,6 +77,13 @@ class ModelSearch:
             predictions={n.settings.id: predictions[n.settings.id] for n in add if n.settings.id in predictions},
             stop=not add and is_best_known(left, run.current, self.tolerance) and _are_verdicts_known(run, left),
         )
+
+    def _loses_order_for_nothing(self, settings: PipelineSettings, predictions: Mapping[str, Prediction]) -> bool:
+        """Whether examples would come in another order without being expected any sooner than in their own."""
+        ordered = in_order(settings)
+        if ordered == settings or settings.id not in predictions or ordered.id not in predictions:
+            return False
+        return predictions[settings.id].step_s * (1 + self.tolerance) > predictions[ordered.id].step_s
 
     def _predictions(self, model: Model | None) -> dict[str, Prediction]:
         if model is None:
@@ -94,7 +109,8 @@ class ModelSearch:
         )
         predictable = [named for named in fresh if named.settings.id in predicted]
         expectations = expect(run, predicted, self.space.values, leader)
-        if _most_to_gain(run, leader) > 1 + self.tolerance:
+        # What the leader's few rounds leave open is no hope.
+        if _most_to_gain(run, leader) * math.exp(-expectations.leader_deviation) > 1 + self.tolerance:
             wanted = self._asked_for(run, fresh, predictable, model)
             wanted += self._promising(predictable, expectations, without=wanted)
             if wanted:
@@ -109,11 +125,13 @@ class ModelSearch:
         model: Model | None,
     ) -> list[NamedSettings]:
         """What the model asks for, and what is worth a try because nothing can be said of it."""
-        offered = [n for n in self.space.offered if n in fresh and n not in predictable]
-        probes = model.probes([named.settings for named in predictable]) if model is not None else ()
-        room = len(self.space.first) + MAX_PROBES - len(run.candidates)
-        asked = [named for named in predictable if named.settings in probes[: max(0, room)]]
-        return [*asked, *offered][:TOGETHER]
+        room = max(0, len(self.space.first) + MAX_PROBES - len(run.candidates))
+        probes = model.probes([named.settings for named in fresh]) if model is not None and room else ()
+        by_settings = {named.settings: named for named in fresh}
+        asked = [by_settings[settings] for settings in probes[:room]]
+        said = {named.settings for named in predictable}
+        offered = [n for n in self.space.offered if n.settings in by_settings and n.settings not in said]
+        return list(dict.fromkeys([*asked, *offered]))[:TOGETHER]
 
     def _promising(
         self, fresh: Sequence[NamedSettings], expectations: Expectations, *, without: Sequence[NamedSettings]

@@ -27,6 +27,10 @@ class RandomSearch:
     seed: int
     tolerance: float
 
+    @property
+    def grows(self) -> bool:
+        return True
+
     def first(self) -> tuple[NamedSettings, ...]:
         return self.space.first
 
@@ -41,6 +45,10 @@ class OptunaSearch:
     space: Space
     seed: int
     tolerance: float
+
+    @property
+    def grows(self) -> bool:
+        return True
 
     def first(self) -> tuple[NamedSettings, ...]:
         return self.space.first

@@ -15,7 +15,7 @@ from tfpipe.sites import END_PREFETCH, OverrideValue, Site, sites_on
 # Prefetch depths worth trying: none, the two that hide a fetch behind a step, one for bursts, and AUTOTUNE's.
 DEPTHS: tuple[Depth, ...] = (0, 1, 2, 4, "auto")
 # A search begins with so many of a list: what the user has, AUTOTUNE, and those least like them.
-BEGINNING = 4
+BEGINNING = 3
 # No space is larger: predicting every setting after every round has to stay instant.
 MAX_SPACE = 2000
 
