@@ -102,6 +102,13 @@ def test_of_settings_that_are_as_fast_the_smallest_is_measured_too():
     assert len(course.run.candidates) <= len(space.first) + 3
 
 
+def test_until_the_model_is_checked_what_it_expects_to_be_equal_is_measured_too():
+    world = Flat(seed=0, noise=0.0)
+    world.step_s = world.predicted_s = dict.fromkeys(world.step_s, 2 * FLOOR_S)
+    course = drive(search(world), world)
+    assert 0 < len(course.run.candidates) - len(SPACE.first) <= 10
+
+
 @dataclass
 class Asking(Flat):
     """Expects nothing of anything that is not measured yet, and asks without end."""

@@ -93,7 +93,13 @@ def what_if(run: Run, circumstances: WhatIf) -> WhatIfAnswer:
         )
     now, fastest_s = expected[0], min(one.step_s for one in expected)
     good = [one for one in expected if one.step_s <= WORTHWHILE * fastest_s]
-    best = now if now in good else min(good, key=lambda one: sum(space.expenses[one.settings.id]))
+
+    def cost(one: Expected) -> tuple[int, float]:
+        """What changes, then what it takes in memory and threads."""
+        own, has = space.values[one.settings.id], space.values[current.id]
+        return sum(own[knob] != has[knob] for knob in own), sum(space.expenses[one.settings.id])
+
+    best = now if now in good else min(good, key=cost)
     return WhatIfAnswer(
         what_if=circumstances,
         floor_s=floor_s,
