@@ -205,6 +205,8 @@ def _device_speedup(candidate: Candidate, batch_size: int) -> float | None:
 def _may_be_slower(baseline: Candidate, over_baseline: Interval) -> bool:
     """Whether something was faster by more than a tie allows, though not surely; where the step surely does not wait
     and nothing speaks for contention, that can only be chance."""
+    if baseline.verdict is not None and baseline.verdict.bound == "compute":
+        return False
     fraction, contention = baseline.input_fraction, baseline.contention_fraction
     waits = fraction is None or fraction.high >= INPUT_MODERATE
     contended = contention is not None and contention.value >= CONTENDED

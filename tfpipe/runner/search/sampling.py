@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -68,9 +69,12 @@ class OptunaSearch:
         }
         named = {tuple(values[n.settings.id].values()): n for n in self.space.everything}
         known = {c.id for c in run.candidates}
-        sampler = optuna.samplers.TPESampler(
-            seed=self.seed + len(known), n_startup_trials=len(self.space.first), constant_liar=True
-        )
+        with warnings.catch_warnings():
+            # Optuna 4 calls the constant liar an experiment.
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            sampler = optuna.samplers.TPESampler(
+                seed=self.seed + len(known), n_startup_trials=len(self.space.first), constant_liar=True
+            )
         study = optuna.create_study(sampler=sampler)
         everyone = [c for c in measured(run.candidates) if c.id in values]
         for identity, rates in relative_rates(everyone).items():
