@@ -85,6 +85,15 @@ def test_a_candidate_added_late_gets_as_many_rounds_as_any(tmp_path, search):
     assert rounds_of(run, TWO)[:3] == [4, 5, 6]
 
 
+def test_what_has_joined_gets_its_rounds_though_the_time_is_over(tmp_path, search):
+    """The machine turns slow once the second candidate has joined."""
+    first, _, two = candidates(0, 1, 2)
+    search(Script((first,), [Decision(add=(two,))]))
+    paper = FakeMachine(fetch_s=WAITS, slowdown=lambda now: 8.0 if now > 6 else 1.0)
+    run = profile(paper, tmp_path, time_budget_s=20.0)
+    assert len(rounds_of(run, TWO)) >= 3
+
+
 def test_nothing_is_added_that_there_is_no_time_to_measure(tmp_path, search):
     first, _, two = candidates(0, 1, 2)
     search(Script((first,), [Decision(add=(two,))]))

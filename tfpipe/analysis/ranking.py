@@ -42,6 +42,11 @@ def fastest(candidates: Sequence[Candidate], *, since: int = 0) -> Candidate:
     return max(candidates, key=lambda c: (statistics.median(relative[c.id].values()), rate(c)))
 
 
+def rounds(candidate: Candidate) -> set[int]:
+    """In which it was measured and counted."""
+    return set(_rates(candidate, 0))
+
+
 def relative_rates(candidates: Sequence[Candidate], *, since: int = 0) -> dict[str, dict[int, float]]:
     """By id and round how many times the round's typical rate each candidate ran at, from round ``since`` on.
 

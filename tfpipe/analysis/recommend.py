@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 
 from tfpipe.analysis.execution import ExecutionAdvice, recommend_execution
-from tfpipe.analysis.ranking import TIE_LIMIT, WORTHWHILE, contenders, fastest, gain, is_tie, measured, rate
+from tfpipe.analysis.ranking import TIE_LIMIT, WORTHWHILE, contenders, fastest, gain, is_tie, measured, rate, rounds
 from tfpipe.analysis.verdict import CONTENDED, INPUT_MODERATE
 from tfpipe.errors import TfpipeError
 from tfpipe.records import Candidate, Gain, Interval, Recommendation, Run
@@ -49,6 +49,8 @@ def recommend(run: Run, max_memory_bytes: int | None = None) -> Recommendation:
             "Raise --max-memory, or profile smaller buffers: --shuffle-buffer and --prefetch.",
         )
     baseline = _baseline(run, compared)
+    # Of one round nothing can be said; only a run that was cut off has such candidates beside others.
+    allowed = [c for c in allowed if c is baseline or len(rounds(c)) > 1] or allowed
     since, confirmed = _confirmed(run, allowed, baseline)
     leader = fastest(confirmed, since=since)
     equal = [c for c in confirmed if c is leader or is_tie(leader, c, since=since)]

@@ -269,8 +269,8 @@ class Profile:
             add=add,
             predictions={n.settings.id: known[n.settings.id] for n in add if n.settings.id in known},
             drop=dict(decision.drop),
-            stop=(done and not young)
-            or left_s < task_s * (len(alive) + len(add) + beside) + (0.0 if young else self._confirming_s()),
+            # What has joined gets its rounds: fewer would say nothing.
+            stop=not young and (done or left_s < task_s * (len(alive) + beside) + self._confirming_s()),
         )
 
     def _confirm(self, number: int) -> None:
