@@ -86,12 +86,18 @@ def test_a_candidate_added_late_gets_as_many_rounds_as_any(tmp_path, search):
 
 
 def test_what_has_joined_gets_its_rounds_though_the_time_is_over(tmp_path, search):
-    """The machine turns slow once the second candidate has joined."""
+    """Everything takes long once the second candidate has joined."""
     first, _, two = candidates(0, 1, 2)
     search(Script((first,), [Decision(add=(two,))]))
-    paper = FakeMachine(fetch_s=WAITS, slowdown=lambda now: 8.0 if now > 6 else 1.0)
-    run = profile(paper, tmp_path, time_budget_s=20.0)
-    assert len(rounds_of(run, TWO)) >= 3
+
+    class Slow(FakeMachine):
+        def execute(self, request, *, timeout_s=None):
+            if getattr(request, "round", 0) >= 3:
+                self.clock.now += 100.0
+            return super().execute(request, timeout_s=timeout_s)
+
+    run = profile(Slow(fetch_s=dict.fromkeys(WAITS, 0.0)), tmp_path, time_budget_s=60.0)
+    assert rounds_of(run, TWO) == [3, 4, 5]
 
 
 def test_nothing_is_added_that_there_is_no_time_to_measure(tmp_path, search):
