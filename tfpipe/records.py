@@ -428,7 +428,8 @@ class Outlook:
 
     ``device_step_s`` is the shortest step that it could feed. ``cores_needed`` is the fewest cores at which the step of
     this run would not wait, None where no number of them is enough. ``workers_needed`` are machines like this one that
-    would feed it together. The errors are those of the predictions that this run could check, ``predictions`` of them.
+    would feed it together. The errors are those of the predictions that this run could check, ``predictions`` of them;
+    ``fits`` says whether they are small enough to believe the rest.
     """
 
     device_step_s: float
@@ -438,6 +439,7 @@ class Outlook:
     predictions: int = 0
     median_error: float | None = None
     p90_error: float | None = None
+    fits: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,3 +86,6 @@ def test_how_far_the_pipeline_reaches_is_in_every_report():
     assert "more cores would not help" in cores[1]
     assert "about 4 tf.data service workers" in machine[1]
     assert predictions[1].startswith("of 5 candidates before measuring: off by 2.0 %")
+    assert "does not fit" not in predictions[1]
+    *_, (_, doubtful) = outlook_rows(replace(latency, median_error=0.3, fits=False), 2)
+    assert "the model does not fit this pipeline" in doubtful

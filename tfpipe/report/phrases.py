@@ -252,7 +252,10 @@ def outlook_rows(outlook: Outlook, cores: int) -> tuple[tuple[str, str], ...]:
             (
                 "predictions",
                 f"of {many} before measuring: off by {format_percent(outlook.median_error)} at the median, nine in ten "
-                f"by no more than {format_percent(outlook.p90_error)}",
+                f"by no more than {format_percent(outlook.p90_error)}"
+                + (
+                    "" if outlook.fits else "; the model does not fit this pipeline: take what is predicted for a guess"
+                ),
             )
         )
     return tuple(rows)

@@ -130,6 +130,7 @@ def outlook(run: Run, recommendation: Recommendation | None) -> Outlook | None:
         predictions=0 if errors is None else errors.count,
         median_error=None if errors is None else errors.median,
         p90_error=None if errors is None else errors.p90,
+        fits=errors is None or errors.fits,
     )
 
 
