@@ -9,11 +9,13 @@ alone, an empty fetch after a step. Nothing that tfpipe computes goes into the t
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Queue
@@ -99,15 +101,17 @@ def lat(seconds: float | Callable[[int], float]) -> Callable[[Dataset], Dataset]
 def spin(number: Any) -> Any:
     """A map function's body: some milliseconds of Python arithmetic that never lets go of the interpreter's lock."""
 
-    def work(value: Any) -> Any:
-        total = 0
-        for i in range(40_000):
-            total += i * i
-        return value + (total & 0)
-
-    result = tf.numpy_function(work, [number], tf.int64)
+    result = tf.numpy_function(_spin, [number], tf.int64)
     result.set_shape(())
     return result
+
+
+# Outside the function that uses it, where AutoGraph would convert it.
+def _spin(value: Any) -> Any:
+    total = 0
+    for i in range(40_000):
+        total += i * i
+    return value + (total & 0)
 
 
 def burn(loops: int) -> Callable[[Any], Any]:
@@ -258,11 +262,20 @@ class ConvolutionStep:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """What was calibrated beside the rounds: seconds of the step alone, of an empty fetch after a step, and by how
-    much one batch of the sleeping stage alone exceeds the sleep that was asked for."""
+    much one batch of the sleeping stage alone, an empty fetch aside, exceeds the sleep that was asked for."""
 
     step_s: float
     fetch_s: float
     overhead_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """The seconds that a timing is made of: steps, empty fetches after them, batches of the stage alone."""
+
+    step_s: tuple[float, ...]
+    fetch_s: tuple[float, ...]
+    alone_s: tuple[float, ...]
 
 
 Truth = Callable[[Timing], tuple[float, float]]
@@ -306,11 +319,12 @@ def overlapped(production_s: float, *, parallel: float = 1.0) -> Truth:
     return truth
 
 
-def overlapped_device(production_s: float) -> Truth:
+def overlapped_device(production_s: float, *, in_turn: bool) -> Truth:
     """Beside a device that runs asynchronously everything on the host overlaps with it, fetching too."""
 
     def truth(timing: Timing) -> tuple[float, float]:
-        period_s = max(timing.step_s, production_s + timing.overhead_s + timing.fetch_s)
+        fetch_s = timing.fetch_s if in_turn else 0.0
+        period_s = max(timing.step_s, production_s + timing.overhead_s + fetch_s)
         return period_s - timing.step_s, period_s
 
     return truth
@@ -336,8 +350,9 @@ class Case:
     """One pipeline with its step.
 
     ``alone`` is the sleeping or burning stage by itself, serial, of which one batch is meant to take ``alone_s``
-    (None: nothing to calibrate). ``truth`` is None where only the verdict is known. ``verdict`` overrides the one
-    that the truth implies.
+    (None: nothing to calibrate). It is calibrated after a step where a batch is made only when it is asked for
+    (``in_turn``), and behind a prefetch otherwise. ``truth`` is None where only the verdict is known. ``verdict``
+    overrides the one that the truth implies.
     """
 
     name: str
@@ -346,6 +361,7 @@ class Case:
     truth: Truth | None
     alone: Callable[[], Dataset] | None = None
     alone_s: float = 0.0
+    in_turn: bool = False
     verdict: Bound | None = None
 
     def expected(self, fraction: float) -> Bound:
@@ -387,6 +403,7 @@ def _serial_case(name: str, sleep_ms: float, step_ms: float, *, cpp: bool = Fals
         truth=serial(sleep_ms * MS),
         alone=lambda: as_written(stage()),
         alone_s=sleep_ms * MS,
+        in_turn=True,
     )
 
 
@@ -398,9 +415,10 @@ def _prefetch_case(
         name=name,
         build=lambda: as_written(stage().prefetch(depth) if depth else stage()),
         step=(device if asynchronous else idle)(step_ms),
-        truth=overlapped_device(sleep_ms * MS) if asynchronous else overlapped(sleep_ms * MS),
+        truth=overlapped_device(sleep_ms * MS, in_turn=not depth) if asynchronous else overlapped(sleep_ms * MS),
         alone=lambda: as_written(stage()),
         alone_s=sleep_ms * MS,
+        in_turn=not depth,
     )
 
 
@@ -426,6 +444,7 @@ def _uneven_case(
         truth=uneven(seconds, depth=depth, cycle=every),
         alone=lambda: as_written(one_sleep(10 * MS)()),
         alone_s=10 * MS,
+        in_turn=not depth,
     )
 
 
@@ -441,6 +460,7 @@ def _late_start_case(name: str, first_ms: float, sleep_ms: float, step_ms: float
         truth=case.truth if depth else serial(sleep_ms * MS),
         alone=case.alone,
         alone_s=case.alone_s,
+        in_turn=case.in_turn,
     )
 
 
@@ -456,12 +476,16 @@ def _mapped_case(
             dataset = dataset.batch(count)
         return with_pool(as_written(dataset.prefetch(prefetch)), pool)
 
+    def rounds_of_calls() -> Dataset:
+        """As many batches at once as there are calls, so that all take the same time."""
+        return with_pool(as_written(numbers().map(lat(sleep_ms * MS), num_parallel_calls=calls).batch(parallel)), pool)
+
     return Case(
         name=name,
         build=build,
         step=idle(step_ms),
         truth=overlapped(sleep_ms * count * MS, parallel=parallel),
-        alone=element_sleeps(sleep_ms * MS, count),
+        alone=element_sleeps(sleep_ms * MS, count) if count > 1 else rounds_of_calls,
         alone_s=sleep_ms * count * MS,
     )
 
@@ -505,6 +529,7 @@ def _interleaved_case(name: str, sleep_ms: float, step_ms: float, *, files: int,
         truth=overlapped(sleep_ms * MS, parallel=files) if parallel else serial(sleep_ms * MS),
         alone=lambda: as_written(one_cpp_sleep(sleep_ms * MS)()),
         alone_s=sleep_ms * MS,
+        in_turn=not parallel,
     )
 
 
@@ -580,6 +605,7 @@ def _latency_case(name: str, sleep_ms: float, step_ms: float, *, count: int, wri
         truth=truth,
         alone=element_sleeps(sleep_ms * MS, count),
         alone_s=sleep_ms * count * MS,
+        in_turn=written,
     )
 
 
@@ -594,6 +620,7 @@ def _burning_case(name: str, loops: int, step_ms: float, *, depth: int) -> Case:
         step=idle(step_ms),
         truth=overlapped(0.0) if depth else serial(0.0),
         alone=lambda: as_written(numbers().map(burn(loops))),
+        in_turn=not depth,
     )
 
 
@@ -697,7 +724,7 @@ class Bench:
     """
 
     case: Case
-    timings: list[Timing] = field(default_factory=list)
+    calibrations: list[Calibration] = field(default_factory=list)
     calibrating_s: float = 0.0
     _step: Any = None
     _batch: Any = None
@@ -725,7 +752,7 @@ class Bench:
         reply = Measured(block=block, executed=executed_nodes(batches))
         del batches
         if isinstance(request, MeasureStep):
-            self.timings.append(self._calibrate())
+            self.calibrations.append(self._calibrate())
         return reply
 
     def close(self) -> None:
@@ -735,12 +762,19 @@ class Bench:
         """Seconds that do not count the calibrations, so that they take nothing from the run's time budget."""
         return time.monotonic() - self.calibrating_s
 
-    def timing(self) -> Timing:
-        """The median of what was calibrated beside each round: a neighbour's burst of work is not the pipeline's."""
-        return Timing(
-            step_s=statistics.median(t.step_s for t in self.timings),
-            fetch_s=statistics.median(t.fetch_s for t in self.timings),
-            overhead_s=statistics.median(t.overhead_s for t in self.timings),
+    def timing(self) -> tuple[Timing, Timing]:
+        """The medians of what was calibrated beside all rounds, which no neighbour's burst of work moves, and the
+        standard error of each."""
+        step_s, fetch_s, alone_s = (
+            _median([second for one in self.calibrations for second in getattr(one, name)])
+            for name in Calibration.__slots__
+        )
+        overhead_s = alone_s[0] - self.case.alone_s if self.case.alone is not None else 0.0
+        if self.case.in_turn:
+            overhead_s -= fetch_s[0]
+        return (
+            Timing(step_s=step_s[0], fetch_s=fetch_s[0], overhead_s=overhead_s),
+            Timing(step_s=step_s[1], fetch_s=fetch_s[1], overhead_s=alone_s[1]),
         )
 
     def _prepare(self, workload: Workload) -> Prepared:
@@ -749,34 +783,42 @@ class Bench:
         self._step.finish(self._step(self._batch))
         return prepared(workload)
 
-    def _calibrate(self) -> Timing:
+    def _calibrate(self) -> Calibration:
         begin = time.monotonic()
-        step_s, fetch_s = _step_and_fetch_s(
-            iter(tf.data.Dataset.from_tensors(self._batch).repeat()), self._step, self._batch
-        )
-        overhead_s = 0.0
-        if self.case.alone is not None:
-            # Handing over costs more after a longer sleep, so it is taken from an empty fetch after the same.
-            constant = tf.data.Dataset.from_tensors(self._batch).repeat()
-            _, handover_s = _step_and_fetch_s(iter(constant), SimulatedStep(self.case.alone_s), self._batch)
-            overhead_s = _batch_s(iter(self.case.alone())) - handover_s - self.case.alone_s
+        constant = tf.data.Dataset.from_tensors(self._batch).repeat()
+        step_s, fetch_s = _steps_and_fetches_s(iter(constant), self._step, self._batch)
+        alone_s: list[float] = []
+        if self.case.alone is not None and self.case.in_turn:
+            # Threads and caches are cold after a step, so that the same batch takes longer than in a row.
+            _, alone_s = _steps_and_fetches_s(iter(self.case.alone()), self._step, self._batch)
+        elif self.case.alone is not None:
+            alone_s = _batches_s(iter(as_written(self.case.alone().prefetch(1))))
         self.calibrating_s += time.monotonic() - begin
-        return Timing(step_s=step_s, fetch_s=fetch_s, overhead_s=overhead_s)
+        return Calibration(step_s=tuple(step_s), fetch_s=tuple(fetch_s), alone_s=tuple(alone_s))
 
 
-def _batch_s(batches: Iterator[Any]) -> float:
-    """Median seconds per batch, nothing else running; the first is left out."""
+def _median(values: Sequence[float]) -> tuple[float, float]:
+    """The median and its standard error, from the quartiles as for normal values (which outliers do not widen)."""
+    if not values:
+        return 0.0, 0.0
+    low, median, high = statistics.quantiles(values, n=4)
+    deviation = (high - low) / 1.349
+    return median, math.sqrt(math.pi / 2) * deviation / math.sqrt(len(values))
+
+
+def _batches_s(batches: Iterator[Any]) -> list[float]:
+    """Seconds of single batches, nothing else running; the first is left out."""
     next(batches)
     taken_s: list[float] = []
     while len(taken_s) < CALIBRATE_COUNT or sum(taken_s) < CALIBRATE_S:
         begin = time.perf_counter()
         next(batches)
         taken_s.append(time.perf_counter() - begin)
-    return statistics.median(taken_s)
+    return taken_s
 
 
-def _step_and_fetch_s(batches: Iterator[Any], step: Any, batch: Any) -> tuple[float, float]:
-    """Median seconds of the step alone, waited for each time, and of an empty fetch right after it."""
+def _steps_and_fetches_s(batches: Iterator[Any], step: Any, batch: Any) -> tuple[list[float], list[float]]:
+    """Seconds of steps alone, each waited for, and of an empty fetch right after each."""
     step_s: list[float] = []
     fetch_s: list[float] = []
     while len(step_s) < CALIBRATE_COUNT or sum(step_s) < CALIBRATE_S:
@@ -786,16 +828,20 @@ def _step_and_fetch_s(batches: Iterator[Any], step: Any, batch: Any) -> tuple[fl
         next(batches)
         fetch_s.append(time.perf_counter() - stepped)
         step_s.append(stepped - begin)
-    return statistics.median(step_s), statistics.median(fetch_s)
+    return step_s, fetch_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One run of one case: what tfpipe says, and what is so (None where it is not known)."""
+    """One run of one case: what tfpipe says, and what is so (None where it is not known).
+
+    ``timing_error`` is the standard error of each part of ``timing``.
+    """
 
     case: Case
     run: Run
     timing: Timing
+    timing_error: Timing
     rounds: int
 
     @property
@@ -804,9 +850,25 @@ class Outcome:
 
     @property
     def truth(self) -> float | None:
+        return self._truth(self.timing)
+
+    @property
+    def truth_half_width(self) -> float:
+        """Half the 95 % interval of the truth itself, which is calibrated and no more exact than that."""
+        truth = self._truth(self.timing)
+        if truth is None:
+            return 0.0
+        moved = [
+            self._truth(dataclasses.replace(self.timing, **{name: getattr(self.timing, name) + error}))
+            for name in Timing.__slots__
+            if (error := getattr(self.timing_error, name))
+        ]
+        return 1.96 * math.hypot(*(other - truth for other in moved if other is not None))
+
+    def _truth(self, timing: Timing) -> float | None:
         if self.case.truth is None:
             return None
-        wait_s, step_s = self.case.truth(self.timing)
+        wait_s, step_s = self.case.truth(timing)
         return wait_s / step_s
 
     @property
@@ -821,6 +883,15 @@ class Outcome:
     @property
     def holds_truth(self) -> bool:
         return self.truth is None or self.estimate.low <= self.truth <= self.estimate.high
+
+    @property
+    def agrees(self) -> bool:
+        """Whether estimate and truth differ by no more than both their intervals explain: an E_n score of at most 1
+        (ISO 13528, section 9.7)."""
+        if self.error is None:
+            return True
+        below, above = self.estimate.value - self.estimate.low, self.estimate.high - self.estimate.value
+        return abs(self.error) <= math.hypot(below if self.error > 0 else above, self.truth_half_width)
 
     @property
     def bound(self) -> Bound:
@@ -857,4 +928,5 @@ def measure_case(of: Case, *, time_budget_s: float) -> Outcome:
         run = assemble_run(journal.entries)
     assert run is not None
     blocks = [block for block in run.candidates[0].blocks if block.kind == "step"]
-    return Outcome(case=of, run=run, timing=bench.timing(), rounds=len(blocks))
+    timing, timing_error = bench.timing()
+    return Outcome(case=of, run=run, timing=timing, timing_error=timing_error, rounds=len(blocks))
