@@ -53,6 +53,8 @@ from tfpipe.settings import NamedSettings, PipelineSettings
 
 BATCH_SIZE = 8
 MS = 1e-3
+# A value this many times the median is a pause of the machine.
+PAUSE = 3.0
 # What each calibration beside a round lasts, at least.
 CALIBRATE_S = 0.3
 CALIBRATE_COUNT = 5
@@ -763,10 +765,9 @@ class Bench:
         return time.monotonic() - self.calibrating_s
 
     def timing(self) -> tuple[Timing, Timing]:
-        """The medians of what was calibrated beside all rounds, which no neighbour's burst of work moves, and the
-        standard error of each."""
+        """What was calibrated beside all rounds and the standard error of each part."""
         step_s, fetch_s, alone_s = (
-            _median([second for one in self.calibrations for second in getattr(one, name)])
+            _over_rounds([typical for one in self.calibrations if (typical := _typical(getattr(one, name)))])
             for name in Calibration.__slots__
         )
         overhead_s = alone_s[0] - self.case.alone_s if self.case.alone is not None else 0.0
@@ -797,13 +798,18 @@ class Bench:
         return Calibration(step_s=tuple(step_s), fetch_s=tuple(fetch_s), alone_s=tuple(alone_s))
 
 
-def _median(values: Sequence[float]) -> tuple[float, float]:
-    """The median and its standard error, from the quartiles as for normal values (which outliers do not widen)."""
-    if not values:
-        return 0.0, 0.0
-    low, median, high = statistics.quantiles(values, n=4)
-    deviation = (high - low) / 1.349
-    return median, math.sqrt(math.pi / 2) * deviation / math.sqrt(len(values))
+def _typical(values: Sequence[float]) -> float:
+    """The mean without pauses of the machine; 0 of nothing. Sleeps make up for one another, so that their mean is
+    exact and their median is not."""
+    longest = PAUSE * statistics.median(values) if values else 0.0
+    return statistics.fmean([value for value in values if value <= longest]) if values else 0.0
+
+
+def _over_rounds(values: Sequence[float]) -> tuple[float, float]:
+    """The mean over rounds and its standard error."""
+    if len(values) < 2:
+        return (values[0] if values else 0.0), 0.0
+    return statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
 
 
 def _batches_s(batches: Iterator[Any]) -> list[float]:
@@ -842,6 +848,7 @@ class Outcome:
     run: Run
     timing: Timing
     timing_error: Timing
+    calibrations: Sequence[Calibration]
     rounds: int
 
     @property
@@ -929,4 +936,11 @@ def measure_case(of: Case, *, time_budget_s: float) -> Outcome:
     assert run is not None
     blocks = [block for block in run.candidates[0].blocks if block.kind == "step"]
     timing, timing_error = bench.timing()
-    return Outcome(case=of, run=run, timing=timing, timing_error=timing_error, rounds=len(blocks))
+    return Outcome(
+        case=of,
+        run=run,
+        timing=timing,
+        timing_error=timing_error,
+        calibrations=bench.calibrations,
+        rounds=len(blocks),
+    )
