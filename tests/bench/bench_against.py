@@ -3,7 +3,7 @@
     python -m tests.bench.bench_against [--workloads NAME,...] [--budget 60] [--step-factor 0.25]
 
 For each workload: the pipeline as written, all AUTOTUNE, AUTOTUNE with batch before map (where that was proven equal),
-the best of a hand-written grid (calls and prefetch, five seconds for each), and what ``tfpipe profile`` recommends
+the best of a hand-written grid (calls and prefetch, three seconds for each), and what ``tfpipe profile`` recommends
 within ``--budget`` seconds. All of them are then measured side by side in interleaved rounds of one process. The device
 is a simulated one that needs FACTOR of the time that the pipeline as written needs for a batch, so that there is
 something to win. Rates are ratios to the pipeline as written with their 95 % intervals; ``=`` is not told apart from
@@ -33,8 +33,8 @@ from tfpipe.settings import NamedSettings, PipelineSettings
 from tfpipe.sites import sites_on
 from tfpipe.units import format_bytes
 
-GRID_S = 5.0
-FINAL_BUDGET_S = 45.0
+GRID_S = 3.0
+FINAL_BUDGET_S = 30.0
 WRITTEN, AUTOTUNE, AUTOTUNE_BATCHED, BY_HAND, TFPIPE = (
     "as written",
     "all AUTOTUNE",
@@ -100,7 +100,7 @@ def batch_s(executor: ProcessExecutor) -> float:
 
 
 def grid_by_hand(work: Workload, prepared: Prepared) -> tuple[PipelineSettings, float]:
-    """What one writes in an afternoon: calls times prefetch, each for five seconds, the fastest wins; and its time."""
+    """What one writes in an afternoon: calls times prefetch, each for three seconds, the fastest wins; and its time."""
     assert prepared.pipeline is not None
     cores = os.cpu_count() or 1
     calls = sites_on("map_parallelism", prepared.pipeline.sites)
