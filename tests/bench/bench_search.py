@@ -1,14 +1,14 @@
 """How near the best of a grid a search comes, and in how little of the grid's time.
 
-    python -m tests.bench.bench_search [--workloads NAME,...] [--step simulated:10ms] [--rounds 6] [--share 0.18]
-                                       [--seeds 10] [--keep DIR]
+    python -m tests.bench.bench_search [--workloads NAME,...] [--step simulated:10ms] [--rounds 6] [--scale 1]
+                                       [--share 0.18] [--seeds 10] [--keep DIR]
 
 Each workload's grid is measured whole in interleaved rounds; every search is then replayed on those blocks through the
 course of a real run, confirmation and traces included, with ``--share`` of the grid's time as its budget (the grid's
 time is that of its three rounds; a run may end a round later than its budget). Random search and Optuna's TPE are
 repeated with ``--seeds`` seeds. Regret is against the best of the grid, chosen in other rounds than it is compared in;
-below 0 is chance. ``--keep`` holds the measured grids, which are used again when they are there. Goals for the model:
-at most 20 % of the time, at most 3 % regret.
+below 0 is chance. ``--scale`` shortens the blocks, as a time budget does. ``--keep`` holds the measured grids,
+which are used again when they are there. Goals for the model: at most 20 % of the time, at most 3 % regret.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ def main() -> int:
     parser.add_argument("--workloads", default="", help="names with commas between; all if left out")
     parser.add_argument("--step", default="simulated:10ms")
     parser.add_argument("--rounds", type=int, default=6, help="measured rounds of each grid")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the length of blocks")
     parser.add_argument("--share", type=float, default=0.18, help="of the grid's time, for each search")
     parser.add_argument("--seeds", type=int, default=10, help="repetitions of the searches that draw")
     parser.add_argument("--keep", type=Path, help="folder of measured grids")
@@ -86,7 +87,7 @@ def main() -> int:
     )
     missed = 0
     for workload in chosen:
-        recording = _recorded(workload, arguments.step, arguments.rounds, arguments.keep)
+        recording = _recorded(workload, arguments.step, arguments.rounds, arguments.scale, arguments.keep)
         missed += _compare(recording, workload.name, share=arguments.share, seeds=arguments.seeds)
     print(f"{missed} of {len(chosen)} workloads miss a goal: {TIME_GOAL:.0%} of the time, {REGRET_GOAL:.0%} regret")
     return 1 if missed else 0
@@ -102,14 +103,14 @@ def _widened(workload: BenchWorkload) -> BenchWorkload:
     return replace(workload, axes=workload.axes | more)
 
 
-def _recorded(workload: BenchWorkload, step: str, rounds: int, folder: Path | None) -> Recording:
-    path = None if folder is None else folder / f"{workload.name}-{step.replace(':', '')}-{rounds}.json"
+def _recorded(workload: BenchWorkload, step: str, rounds: int, scale: float, folder: Path | None) -> Recording:
+    path = None if folder is None else folder / f"{workload.name}-{step.replace(':', '')}-{rounds}-{scale:g}.json"
     if path is not None and path.is_file():
         return msgspec.json.decode(path.read_bytes(), type=Recording)
     with open(os.devnull, "wb") as log:
         executor = ProcessExecutor(WORKER_COMMAND, on_progress=lambda progress: None, log=log)
         try:
-            recording = record(executor, workload, step, rounds=rounds)
+            recording = record(executor, workload, step, rounds=rounds, scale=scale)
         finally:
             executor.close()
     if path is not None:

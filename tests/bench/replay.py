@@ -89,8 +89,14 @@ class Recording(msgspec.Struct, kw_only=True):
         return statistics.median(self._rate(identity, number) for identity in self.steps)
 
 
-def record(executor: Executor, workload: BenchWorkload, step: str, *, rounds: int, seed: int = 0) -> Recording:
-    """Measure the whole grid of ``workload``, every setting once per round in an order of its own."""
+def record(
+    executor: Executor, workload: BenchWorkload, step: str, *, rounds: int, scale: float = 1.0, seed: int = 0
+) -> Recording:
+    """Measure the whole grid of ``workload``, every setting once per round in an order of its own.
+
+    Args:
+        scale: of the length of blocks, as a run's time budget would shorten them.
+    """
     request = Prepare(workload=workload.workload(step))
     prepared = executor.execute(request)
     if not isinstance(prepared, Prepared) or prepared.pipeline is None:
@@ -106,7 +112,10 @@ def record(executor: Executor, workload: BenchWorkload, step: str, *, rounds: in
         fetch_floor={},
     )
     block = recording.floor[BEFORE].measured.block
-    plan = make_plan(floor_step_s=block.elapsed_s / block.steps, steps=None, candidates=1, time_budget_s=math.inf)
+    plan = dataclasses.replace(
+        make_plan(floor_step_s=block.elapsed_s / block.steps, steps=None, candidates=1, time_budget_s=math.inf),
+        scale=scale,
+    )
     for one in settings:
         request_alone = MeasureCapacity(settings=one, round=BEFORE, length=plan.capacity())
         recording.capacity[one.id] = _ask(executor, request_alone)

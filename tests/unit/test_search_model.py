@@ -130,6 +130,15 @@ def test_the_model_s_own_questions_end():
     assert len(asked) == MAX_PROBES
 
 
+def test_what_is_expected_to_win_joins_before_what_would_only_make_predictions_surer():
+    world = Asking(seed=0, noise=0.0)
+    best = world.settings[-1].settings.id
+    world.step_s[best] = world.predicted_s[best] = FLOOR_S
+    course = drive(search(world), world)
+    added = [decision.add for decision in course.decisions if decision.add]
+    assert added[0][0].settings.id == best
+
+
 @dataclass
 class Unsure(Flat):
     """Cannot say anything of what is offered."""

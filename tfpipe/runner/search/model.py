@@ -111,8 +111,11 @@ class ModelSearch:
         expectations = expect(run, predicted, self.space.values, leader)
         # What the leader's few rounds leave open is no hope.
         if _most_to_gain(run, leader) * math.exp(-expectations.leader_deviation) > 1 + self.tolerance:
-            wanted = self._asked_for(run, fresh, predictable, model)
-            wanted += self._promising(predictable, expectations, without=wanted)
+            asked = self._asked_for(run, fresh, predictable, model)
+            unpredicted = [named for named in asked if named not in predictable]
+            promising = self._promising(predictable, expectations, without=unpredicted)
+            # What would only make predictions surer comes last: it may be surely slower.
+            wanted = list(dict.fromkeys([*unpredicted, *promising, *asked]))[:TOGETHER]
             if wanted:
                 return wanted
         return self._smaller(run, left, leader, predictable, expectations)
