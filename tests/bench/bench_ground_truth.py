@@ -106,7 +106,7 @@ def _row(outcomes: Sequence[Plain]) -> Plain:
         "agree": statistics.fmean(o["agrees"] for o in known) if known else None,
         "rounds": statistics.fmean(o["rounds"] for o in outcomes),
         "verdicts": verdicts,
-        "wrong": sum(o["verdict"] not in ("uncertain", o["expected"]) for o in outcomes) / len(outcomes),
+        "wrong": sum(o["verdict"] not in ("uncertain", expected) for o in outcomes) / len(outcomes),
         "expected": expected,
         "unsteady": 1 - (max(sure.values(), default=0) + verdicts["uncertain"]) / len(outcomes),
         "beyond_bound": sum(o["beyond_bound"] for o in outcomes),

@@ -510,7 +510,8 @@ def _mapped_case(
 
 
 def _fused_case(name: str, sleep_ms: float, step_ms: float, *, calls: int, pool: int) -> Case:
-    """``map().batch()`` fused into one MapAndBatch, which reads ahead by itself."""
+    """``map().batch()`` fused into one MapAndBatch, which reads ahead by itself; its batches come at regular times."""
+    batch_s = sleep_ms * BATCH_SIZE * MS / min(calls, pool)
 
     def build() -> Dataset:
         options = tf.data.Options()
@@ -524,9 +525,9 @@ def _fused_case(name: str, sleep_ms: float, step_ms: float, *, calls: int, pool:
         name=name,
         build=build,
         step=idle(step_ms),
-        truth=overlapped(sleep_ms * BATCH_SIZE * MS, parallel=min(calls, pool)),
-        alone=element_sleeps(sleep_ms * MS),
-        alone_s=sleep_ms * BATCH_SIZE * MS,
+        truth=overlapped(batch_s),
+        alone=build,
+        alone_s=batch_s,
     )
 
 
