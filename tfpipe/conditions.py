@@ -6,6 +6,7 @@ psutil for what every system has; files for Linux's control groups, of both vers
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -144,6 +145,11 @@ def memory_limit_bytes(pid: int | None = None, root: Path = ROOT) -> int | None:
         cache = statistics.get("total_inactive_file", statistics.get("inactive_file", 0))
         room.append(max(0, int(limit - max(0, used - cache))))
     return None if resident is None or not room else resident + min(room)
+
+
+def free_disk_bytes() -> int:
+    """Free where temporary files are made."""
+    return int(psutil.disk_usage(tempfile.gettempdir()).free)
 
 
 def throttled_s(root: Path = ROOT) -> float | None:

@@ -451,7 +451,7 @@ class WhatIf:
     step_s: float | None = None
     source_latency_s: float | None = None
     batch_size: int | None = None
-    cache: Literal["memory"] | None = None
+    cache: Literal["memory", "disk"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

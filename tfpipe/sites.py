@@ -11,7 +11,7 @@ argument of a stage that can be tuned; its id is the stage's with the argument i
 on the working directory or the machine. Ids that start with ``end:`` name what is added behind the last stage.
 
 What can change places has a site too, whose argument says where to; it is overridden with True. A cache can also be
-added in front of a stage::
+added in front of a stage, overridden with True for one in memory and with "disk" for one in a temporary file::
 
     pipelines/data.py:44:take(before pipelines/data.py:43:cache)
     pipelines/data.py:42:map(behind pipelines/data.py:43:shuffle)
@@ -151,6 +151,8 @@ class Stage:
         arguments: the plain values that were passed, by parameter name; a tensor or a function is left out.
         calls: names of the functions passed to it.
         random, python, stateful: its functions draw random numbers, run Python for each element, change state.
+        casting: Python statements that do to a batch what its function does to each element, where that is all casting
+            and scaling; () for any other function.
         element: its ``element_spec`` as text.
         element_bytes: size of one element where every shape and type is fixed; None otherwise.
         cardinality: elements; None when infinite, unknown or made inside a graph. ``infinite`` tells.
@@ -171,6 +173,7 @@ class Stage:
     random: bool = False
     python: bool = False
     stateful: bool = False
+    casting: tuple[str, ...] = ()
     element: str = ""
     element_bytes: int | None = None
     cardinality: int | None = None
@@ -191,9 +194,10 @@ class Finding:
     ``wrong``: other data than the writer means. ``useless``: costs and does nothing. ``suggestion``: may be
     faster with the same data. ``measured`` is False until a candidate with the change was run.
 
-    ``sites`` are to be overridden with True, all of them together, to make the change; () where no candidate can be
-    made. ``note`` says how it was proven to give the same data, or why there is no candidate. ``memory_bytes`` is what
-    a cache that is added will hold.
+    ``sites`` are to be overridden with ``value``, all of them together, to make the change; () where no candidate can
+    be made. ``note`` says how it was proven to give the same data, or why there is no candidate. ``memory_bytes`` is
+    what a cache that is added will hold, and ``elements`` how many. ``predicted_gain`` is how many times as fast as the
+    current pipeline the change is predicted to be; None where that cannot be said or was measured.
     """
 
     code: str
@@ -204,7 +208,10 @@ class Finding:
     measured: bool = False
     sites: tuple[str, ...] = ()
     note: str = ""
+    value: OverrideValue = True
     memory_bytes: int | None = None
+    elements: int | None = None
+    predicted_gain: float | None = None
 
 
 ReorderVerdict = Literal["equal", "different", "refused"]
@@ -267,6 +274,12 @@ def move_of(site: str) -> Move | None:
     if place == "before":
         return Move(stage=stage, place="before", partner=partner)
     return Move(stage=stage, place="behind", partner=partner) if place == "behind" else None
+
+
+def cached_stage(site: str) -> str | None:
+    """The stage in front of which the site of that id adds a cache; None for any other site."""
+    stage, _, argument = site.removesuffix(")").partition("(")
+    return stage if argument == CACHE_BEFORE else None
 
 
 def method_of(stage: str) -> str:

@@ -320,11 +320,11 @@ def test_no_cache_is_named_where_none_would_help_or_be_right(make: Factory) -> N
     assert "no-cache" not in {one.code for one in settled(make)[1].findings}
 
 
-def test_a_cache_says_what_it_holds_and_what_else_there_is() -> None:
+def test_a_cache_says_what_it_holds() -> None:
     one = finding(nothing_cached, "no-cache")
     assert one.memory_bytes == 40 * (4 * 4 * 4 + 8)
     assert "2.81 KiB" in one.note
-    assert ".cache(FILENAME) keeps it on disk" in one.note
+    assert one.elements == 40
 
 
 def test_caches_that_complete() -> None:

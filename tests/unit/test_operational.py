@@ -288,7 +288,7 @@ def test_other_circumstances() -> None:
     # Every example of the source 3 ms later, in the one thread that reads it.
     assert rate(model, setting, added_latency_s=3 * MS) == pytest.approx(1 / (3.05 * MS), rel=0.1)
     # A map that draws at random cannot be cached: only the source's share goes.
-    assert rate(model, setting, cached=True) >= rate(model, setting)
+    assert rate(model, setting, cache="memory") >= rate(model, setting)
 
 
 def test_latency_is_added_where_the_pipeline_waits() -> None:
@@ -320,7 +320,7 @@ def test_more_never_hurts_and_less_never_helps(
     assert step_s(MIXED, setting, floor_s=floor_s * factor) >= base.step_s * (1 - 1e-9)
     assert rate(MIXED, setting, added_latency_s=factor * MS) <= base.capacity_examples_per_s * (1 + 1e-9)
     assert step_s(MIXED, replace(setting, depth=max(1, depth) + 1), floor_s=floor_s) <= base.step_s * (1 + 1e-9)
-    assert rate(MIXED, setting, cached=True) >= base.capacity_examples_per_s * (1 - 1e-9)
+    assert rate(MIXED, setting, cache="memory") >= base.capacity_examples_per_s * (1 - 1e-9)
 
 
 MIXED = model_of(World(source_s=0.02 * MS, wait_s=2 * MS, compute_s=0.5 * MS, jitter=0.2), Setting(calls=1))

@@ -22,10 +22,19 @@ def test_questions_are_read_one_by_one_or_as_a_list():
         "16 cores, a step of 12.0 ms, 20.0 ms more for each example from its source, batches of 512, "
         "the data cached in memory"
     )
+    assert circumstances(parse_what_if(["cache=disk"])) == "the data cached on disk"
+
+
+def test_a_cache_on_disk_brings_less_than_one_in_memory_and_says_what_it_would_hold():
+    run = make_run()
+    memory, disk = (what_if(run, WhatIf(cache=where, step_s=1e-4)) for where in ("memory", "disk"))
+    assert memory.current.step_s < disk.current.step_s
+    assert any("would hold about" in note and "while memory holds the file" in note for note in disk.notes)
+    assert not any("while memory holds the file" in note for note in memory.notes)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "cores", "cores=", "cores=0", "cores=-1", "cores=1.5", "step=soon", "step=0ms", "cache=disk", "gpu=1"]
+    "text", ["", "cores", "cores=", "cores=0", "cores=-1", "cores=1.5", "step=soon", "step=0ms", "cache=tape", "gpu=1"]
 )
 def test_a_question_that_makes_no_sense_names_itself(text):
     with pytest.raises(UsageError, match="--what-if"):

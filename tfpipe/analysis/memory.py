@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from tfpipe.settings import PipelineSettings
 from tfpipe.units import format_bytes
@@ -26,6 +27,9 @@ ALIGNMENT_BYTES = 64
 PIPELINE_BYTES = 4 * 2**20
 # What malloc keeps in reserve for each thread that ran a map function: measured 2 MB.
 THREAD_BYTES = 2 * 2**20
+# An element in a cache on disk beside its data: its entries in the file's index, measured 26 bytes for each tensor of
+# it; room for four.
+DISK_ELEMENT_BYTES = 104
 # What a map function needs for the moment, in outputs of one call: measured 5 for a padded, gathered and scaled batch.
 TEMPORARIES = 5
 # AUTOTUNE's share of the memory that is free when an iterator is made (kRamBudgetShare in tensorflow/core/framework/
@@ -197,6 +201,31 @@ def shared_row_bytes(row_bytes: int) -> int:
 def cache_part(elements: int, element_bytes: int) -> Part:
     """``cache()`` in memory once it is complete."""
     return _buffer_part("cache", elements, "element", element_bytes + ELEMENT_OVERHEAD_BYTES)
+
+
+def place_cache(
+    elements: int, element_bytes: int, *, resident_bytes: int, memory_bytes: int | None, disk_bytes: int
+) -> tuple[Literal["memory", "disk"] | None, str]:
+    """Where a cache that is added can be, memory first, and the arithmetic of where it cannot; None for nowhere.
+
+    Args:
+        resident_bytes: the process before.
+        memory_bytes: how large it may become; None for any size.
+        disk_bytes: free where temporary files are.
+    """
+    part = cache_part(elements, element_bytes)
+    held = MemoryForecast(resident_bytes=resident_bytes, rewriting_bytes=0, parts=(part,))
+    if memory_bytes is None or held.total_bytes <= memory_bytes:
+        return "memory", ""
+    no_memory = (
+        f"In memory it needs {format_bytes(held.total_bytes)} where {format_bytes(memory_bytes)} are to be had "
+        f"({held.arithmetic})."
+    )
+    each_bytes = element_bytes + DISK_ELEMENT_BYTES
+    on_disk = f"{_times(elements, 'element', each_bytes)} = {format_bytes(elements * each_bytes)}"
+    if elements * each_bytes <= disk_bytes:
+        return "disk", f"{no_memory} It is tried on disk: {on_disk}, where {format_bytes(disk_bytes)} are free."
+    return None, f"{no_memory} Nor does it fit on disk: {on_disk}, where {format_bytes(disk_bytes)} are free."
 
 
 def interleave_part(cycle_length: int, inner_bytes: int) -> Part:

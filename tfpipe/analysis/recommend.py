@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 
+from tfpipe.analysis.casting import casting_note
 from tfpipe.analysis.execution import ExecutionAdvice, recommend_execution
 from tfpipe.analysis.ranking import TIE_LIMIT, WORTHWHILE, contenders, fastest, gain, is_tie, measured, rate, rounds
 from tfpipe.analysis.verdict import CONTENDED, INPUT_MODERATE
@@ -79,7 +80,7 @@ def recommend(run: Run, max_memory_bytes: int | None = None) -> Recommendation:
         headspace=headspace,
         memory_bytes=chosen.buffered_bytes,
         device_speedup_before_input_bound=speedup,
-        notes=tuple(_notes(chosen, ties, len(compared) - len(within))),
+        notes=tuple(_notes(run, chosen, ties, len(compared) - len(within))),
     )
     return recommendation if advice is None else _with_execution(recommendation, advice)
 
@@ -280,7 +281,7 @@ def _why(
     return " ".join(sentences)
 
 
-def _notes(chosen: Candidate, ties: Sequence[Candidate], left_out: int) -> list[str]:
+def _notes(run: Run, chosen: Candidate, ties: Sequence[Candidate], left_out: int) -> list[str]:
     notes = []
     larger = [c for c in ties if c.settings.shuffle_buffer != chosen.settings.shuffle_buffer]
     if larger:
@@ -291,6 +292,9 @@ def _notes(chosen: Candidate, ties: Sequence[Candidate], left_out: int) -> list[
         )
     if chosen.verdict is not None and chosen.verdict.bound in ("input-moderate", "input-high") and chosen.trace:
         notes.extend(chosen.trace.explanation.findings if chosen.trace.explanation is not None else ())
+    casting = casting_note(run, chosen)
+    if casting is not None:
+        notes.append(casting)
     slow_start = chosen.first_batch_s
     if slow_start is not None and slow_start >= SLOW_START_S:
         notes.append(

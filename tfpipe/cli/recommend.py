@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "questions",
     multiple=True,
     metavar="WHAT=VALUE",
-    help="Predict it elsewhere: cores=16, step=12ms, source-latency=20ms, batch-size=512, cache=memory.",
+    help="Predict it elsewhere: cores=16, step=12ms, source-latency=20ms, batch-size=512, cache=memory|disk.",
 )
 def recommend(run: str | None, form: str, max_memory: str | None, questions: tuple[str, ...]) -> None:
     """The settings to use, why, what they bring, and the code to paste or the lines to change.

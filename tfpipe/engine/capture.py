@@ -12,9 +12,12 @@ import contextlib
 import functools
 import inspect
 import itertools
+import os
+import shutil
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -25,7 +28,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.engine.frames import Home, Origin, home_of, locate, relative, unwrapped, user_code_error
-from tfpipe.engine.functions import FunctionFacts, ParallelInterleaveDataset, function_facts, input_datasets
+from tfpipe.engine.functions import (
+    FunctionFacts,
+    ParallelInterleaveDataset,
+    casting_of,
+    function_facts,
+    input_datasets,
+)
+from tfpipe.engine.housekeeping import temporary_folder
 from tfpipe.engine.shared_arrays import SharedArrays, shared_arrays_of
 from tfpipe.errors import CallSitesChangedError, TfpipeError, UserCodeError
 from tfpipe.sites import (
@@ -194,7 +204,7 @@ def rebuild(factory: Factory, overrides: Mapping[str, OverrideValue], *, expecte
     ``end:prefetch(buffer_size)`` adds a prefetch behind everything, ``end:options(PATH)`` an option for the whole
     dataset, where PATH is an attribute of ``tf.data.Options`` such as ``threading.private_threadpool_size``; such
     options win over the factory's own, and those that are not named stay. Numpy arrays of 1 MiB and more that equal
-    one of an earlier run share its tensor.
+    one of an earlier run share its tensor. A cache that is added on disk is a file that goes with the dataset.
 
     Args:
         overrides: values by site id, in the terms of ``tfpipe.sites.OverrideValue``.
@@ -220,7 +230,11 @@ def rebuild(factory: Factory, overrides: Mapping[str, OverrideValue], *, expecte
                 "The factory made other calls than when it was captured: " + "; ".join(differences) + ".",
                 "Make it return the same pipeline each time, or profile it again.",
             )
-    return _with_end(dataset, overrides)
+    dataset = _with_end(dataset, overrides)
+    for folder in recorder.folders:
+        # Also when the process ends; one that is killed leaves it to whoever removes the worker's directory.
+        weakref.finalize(dataset, shutil.rmtree, folder, ignore_errors=True)
+    return dataset
 
 
 def _run(factory: Factory, recorder: _Recorder) -> Any:
@@ -480,6 +494,7 @@ class _Recorder:
     detailed: bool
     overridden: set[str] = field(default_factory=set)
     calls: list[Call] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
     _sites: list[Site] = field(default_factory=list)
     _stages: list[Stage] = field(default_factory=list)
     _results: list[Any] = field(default_factory=list)  # one per stage; also keeps their ids from being used again
@@ -549,9 +564,15 @@ class _Recorder:
         return made
 
     def _cached(self, stage: str, source: Any) -> Any:
-        self.overridden.add(f"{stage}({CACHE_BEFORE})")
-        made = source.cache()
-        self._links[id(made)] = _Link(f"{stage}({CACHE_BEFORE})", "cache", type(source).cache, source, (), {})
+        site = f"{stage}({CACHE_BEFORE})"
+        self.overridden.add(site)
+        filename = ""
+        if self.overrides[site] == "disk":
+            self.folders.append(temporary_folder())
+            filename = os.path.join(self.folders[-1], "cache")
+        link = _Link(site, "cache", type(source).cache, source, (filename,), {})
+        made = link.make()
+        self._links[id(made)] = link
         return made
 
     def _rearranged(self, made: Any, last: _Link) -> Any:
@@ -736,6 +757,7 @@ class _Recorder:
         facts = function_facts(result) if self.detailed else FunctionFacts()
         size = int(result.cardinality()) if parent is None and tf.executing_eagerly() else tf.data.UNKNOWN_CARDINALITY
         element, element_bytes = _element(result)
+        mapped = arguments.get("map_func") if name == "map" and parent is None and self.detailed else None
         self._stage_of[id(result)] = stage
         self._results.append(result)
         plain = {key: _plain(value) for key, value in arguments.items()}
@@ -755,6 +777,7 @@ class _Recorder:
                 random=bool(facts.random),
                 python=bool(facts.python),
                 stateful=bool(facts.state),
+                casting=() if mapped is None else casting_of(result, mapped),
                 element=element,
                 element_bytes=element_bytes,
                 cardinality=size if size >= 0 else None,

@@ -5,6 +5,7 @@ What tfpipe needs of ``tf.data.Dataset`` that is private is used here and nowher
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ __all__ = [
     "FunctionFacts",
     "ParallelInterleaveDataset",
     "caches_that_complete",
+    "casting_of",
     "components_kept",
     "components_read",
     "function_facts",
@@ -162,6 +164,89 @@ def components_kept(dataset: Any) -> dict[int, int]:
         if id(tensor) in arguments:
             kept[index] = arguments[id(tensor)]
     return kept
+
+
+# Operations that scale: with a constant they do to a whole batch what they do to one of its elements.
+_SCALING = {"AddV2": "+", "Sub": "-", "Mul": "*", "RealDiv": "/"}
+# Of constants with more values than a colour image has channels, nobody wants to read the code.
+_MAX_CONSTANTS = 4
+
+
+def casting_of(dataset: Any, function: Any) -> tuple[str, ...]:
+    """Statements that do to a batch what the outermost stage, a ``map`` of ``function``, does to each element.
+
+    They assign to the function's own parameters. () where it does anything but cast its components and scale them by
+    constants, or hands them on in another structure.
+    """
+    (source,) = input_datasets(dataset)
+    names = _assignable(source.element_spec, function)
+    graph = _only_graph(dataset)
+    try:
+        tf.nest.assert_same_structure(source.element_spec, dataset.element_spec)
+    except (ValueError, TypeError):
+        return ()
+    if not len(names) == len(graph.inputs) == len(graph.outputs):  # what else it reads is no constant
+        return ()
+    statements = []
+    for name, argument, result in zip(names, graph.inputs, graph.outputs, strict=True):
+        expression = _scaled(result, argument, name)
+        if expression is None:
+            return ()
+        if expression != name:
+            statements.append(f"{name} = {_bare(expression)}")
+    return tuple(statements)
+
+
+def _assignable(spec: Any, function: Any) -> list[str]:
+    """What each component of ``function``'s arguments is called in it, in ``tf.nest``'s order; [] where one of them
+    cannot be assigned to."""
+    try:
+        parameters = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return []
+    # As tf.data hands elements over: only plain tuples are unpacked.
+    arguments = spec if type(spec) is tuple else (spec,)
+    if len(parameters) != len(arguments):
+        return []
+    names: list[str] = []
+    for parameter, argument in zip(parameters, arguments, strict=True):
+        components = argument if isinstance(argument, dict) else {None: argument}
+        if not all(isinstance(component, tf.TensorSpec) for component in components.values()):
+            return []
+        names += [parameter if key is None else f"{parameter}[{key!r}]" for key in sorted(components, key=str)]
+    return names
+
+
+def _scaled(tensor: Any, argument: Any, name: str) -> str | None:
+    """``tensor`` as Python, computed from ``argument``, which is called ``name``; None where more is done to it."""
+    if tensor is argument:
+        return name
+    op = tensor.op
+    if op.type == "Identity":
+        return _scaled(op.inputs[0], argument, name)
+    if op.type == "Cast":
+        inner = _scaled(op.inputs[0], argument, name)
+        return None if inner is None else f"tf.cast({_bare(inner)}, tf.{tensor.dtype.name})"
+    if op.type not in _SCALING:
+        return None
+    sides = [_constant(side, argument) or _scaled(side, argument, name) for side in op.inputs]
+    constants = sum(_constant(side, argument) is not None for side in op.inputs)
+    return f"({sides[0]} {_SCALING[op.type]} {sides[1]})" if constants == 1 and None not in sides else None
+
+
+def _bare(expression: str) -> str:
+    """Without the brackets around the whole."""
+    return expression[1:-1] if expression.startswith("(") else expression
+
+
+def _constant(tensor: Any, argument: Any) -> str | None:
+    """A number, or one for each of the last dimension of ``argument``; None for anything else."""
+    value = tf.get_static_value(tensor)
+    if value is None or value.ndim > 1 or value.size > _MAX_CONSTANTS:
+        return None
+    if value.ndim == 0:
+        return str(value)
+    return f"[{', '.join(map(str, value))}]" if argument.shape.rank else None
 
 
 def _only_graph(dataset: Any) -> Any:

@@ -49,6 +49,11 @@ def generated_code_in(directory: str) -> Iterator[None]:
             _restore.pop()()
 
 
+def temporary_folder() -> str:
+    """A new folder for what must not outlive this process, inside the directory of ``generated_code_in``."""
+    return tempfile.mkdtemp(prefix="cache-", dir=_directories[-1] if _directories else None)
+
+
 def import_quietly() -> None:
     """Import TensorFlow; on standard error leave out its remarks on the machine, and nothing else."""
     if "tensorflow" in sys.modules:

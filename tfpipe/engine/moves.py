@@ -189,7 +189,6 @@ class _Prover:
 
     def _settle_cache(self, finding: Finding, stage: str) -> tuple[Finding | None, tuple[Site, ...]]:
         call = self.captured.calls[stage]
-        disk = ".cache(FILENAME) keeps it on disk instead, which was not tried."
         try:
             read = self._read_anew(call.input, SIZED)
             self._reads.setdefault(id(call.input), read.elements[:COMPARED])
@@ -206,13 +205,19 @@ class _Prover:
             size = format_bytes(memory_bytes)
             if fill_s > FILL_BUDGET_S:
                 raise _RefusedError(
-                    f"It would hold {size} and take {format_seconds(fill_s)} to fill, too long to measure here."
+                    f"It would hold {size} and take {format_seconds(fill_s)} to fill, too long to measure here; "
+                    "tfpipe recommend --what-if cache=memory, or cache=disk, predicts what it would bring."
                 )
             compared = self._check_same_twice(call.input)
         except _RefusedError as refused:
-            return replace(finding, note=f"{refused} {disk}"), ()
-        note = f"It will hold {size}. {compared} elements before it were the same when read twice. {disk}"
-        made = replace(finding, sites=(f"{stage}({CACHE_BEFORE})",), note=note, memory_bytes=memory_bytes)
+            return replace(finding, note=str(refused)), ()
+        made = replace(
+            finding,
+            sites=(f"{stage}({CACHE_BEFORE})",),
+            note=f"It will hold {size}. {compared} elements before it were the same when read twice.",
+            memory_bytes=memory_bytes,
+            elements=count,
+        )
         return made, (replace(call.site, id=made.sites[0], axis="cache", argument=CACHE_BEFORE),)
 
 

@@ -168,10 +168,11 @@ class UserPipeline:
         for site in captured.sites:
             if site.axis == "order" and site.reaches_end and site.partner is not None:
                 reorders.append(check_batch_before_map(captured, site.stage, site.partner))
-        settled = settle(captured, notice(captured.stages))
         batches = int(captured.dataset.cardinality())
-        # Batches of an epoch that stops before its end.
+        # Batches of an epoch that stops before its end, which would fill no cache that is added.
         self._taken = _taken(workload.epoch_batches, batches)
+        noticed = [one for one in notice(captured.stages) if self._taken is None or one.cache_before is None]
+        settled = settle(captured, noticed)
         cache_fill = first_fill(captured.dataset) if self._taken is None else None
         # Where the caches fill too slowly, or never, every candidate is measured in its first epoch.
         fills = self._taken is None and (cache_fill is None or cache_fill.complete)

@@ -30,6 +30,9 @@ from tfpipe.sites import (
 )
 
 _CONTEXT_LINES = 3
+# Of a cache on disk; the run's own was a temporary file.
+_FILENAME = "FILENAME"
+_FILENAME_LEFT = "name a file of your own for FILENAME, and remove it (FILENAME.*) whenever data or map change"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +47,7 @@ class Change:
 class Patch:
     """``diff`` applies with ``patch -p1`` in the root it was made for; "" when no edit is certain.
 
-    ``by_hand`` has one instruction for each change that is not in the diff.
+    ``by_hand`` has one instruction for each change that is not in the diff, and for what such a one leaves to do.
     """
 
     diff: str
@@ -62,13 +65,17 @@ def describe_change(change: Change) -> str:
             return f"{site.where}{behind}: add .prefetch({plain_text(value)})"
         return f"at the end: set options.{site.argument} = {plain_text(value)}"
     if site.argument == CACHE_BEFORE:
-        return f"{site.where}  before {site.method}: add .cache()"
+        return f"{site.where}  before {site.method}: add {_cache_call(value)}"
     if site.kind == "order":
         move, partner = move_of(site.id), method_of(site.partner or "")
         if move is not None and move.place == "before":
             return f"{site.where}  {site.method} behind {partner} -> {site.method} before {partner}"
         return f"{site.where}  {site.method} before {partner} -> {partner} before {site.method}"
     return f"{describe_site(site)} -> {plain_text(value)}"
+
+
+def _cache_call(value: OverrideValue) -> str:
+    return f'.cache("{_FILENAME}")' if value == "disk" else ".cache()"
 
 
 def read_sources(changes: Sequence[Change]) -> dict[str, str]:
@@ -103,6 +110,8 @@ def make_patch(changes: Sequence[Change], sources: Mapping[str, str], root: Path
         edited = _edited(text, group, by_hand)
         if edited != text:
             diffs.append(_unified(name, text, edited))
+    on_disk = [change.site for change in changes if change.site.argument == CACHE_BEFORE and change.value == "disk"]
+    by_hand += [f"{site.where}: {_FILENAME_LEFT}" for site in on_disk]
     return Patch(diff="".join(diffs), by_hand=tuple(by_hand))
 
 
@@ -480,7 +489,7 @@ class _Rearrangement:
             try:
                 call = _find_call(self._source, _placed(change.site, exact=self._exact))
                 if change.site.argument == CACHE_BEFORE:
-                    texts[call] = self._with_cache(call)
+                    texts[call] = self._with_cache(call, change.value)
                 else:
                     moves.append((change, self._between(call, change)))
             except _ByHandError as why:
@@ -495,12 +504,12 @@ class _Rearrangement:
     def _text(self, call: ast.Call) -> str:
         return self._source.data[slice(*self._source.after_receiver(call))].decode()
 
-    def _with_cache(self, call: ast.Call) -> str:
+    def _with_cache(self, call: ast.Call, value: OverrideValue) -> str:
         text = self._text(call)
         start = text.find(".")
         if _receiver(call) is None or text[:start].strip():
             raise _ByHandError("it is not called as a method")
-        return f"{text[:start]}.cache(){text}"
+        return f"{text[:start]}{_cache_call(value)}{text}"
 
     def _between(self, call: ast.Call, change: Change) -> list[ast.Call]:
         """The calls from the one that moves to its partner, in the order of the data."""

@@ -76,7 +76,7 @@ def measured_findings(run: Run) -> tuple[Finding, ...]:
 
 def _candidate_of(run: Run, finding: Finding) -> Candidate | None:
     """The measured candidate that makes this change and the fewest others."""
-    change = {(site, True) for site in finding.sites}
+    change = {(site, finding.value) for site in finding.sites}
     made = [c for c in run.candidates if change and c.examples_per_s and change <= set(c.settings.overrides or ())]
     return min(made, key=lambda c: len(c.settings.overrides or ()), default=None)
 
@@ -91,6 +91,8 @@ def _finding_words(run: Run, finding: Finding) -> str:
             f"{how}: {ratio:.2f} times as fast, with {format_bytes(made.buffered_bytes)} in buffers instead of "
             f"{format_bytes(now.buffered_bytes)}."
         )
+    elif finding.predicted_gain is not None:
+        parts.append(f"(Not measured; predicted to be {finding.predicted_gain:.2f} times as fast.)")
     elif finding.kind == "suggestion":
         parts.append("(Not measured.)")
     return " ".join(part for part in parts if part)

@@ -53,7 +53,7 @@ def circumstances(what_if: WhatIf) -> str:
         if what_if.source_latency_s is None
         else f"{format_seconds(what_if.source_latency_s)} more for each example from its source",
         None if what_if.batch_size is None else f"batches of {what_if.batch_size:,}",
-        None if what_if.cache is None else "the data cached in memory",
+        None if what_if.cache is None else f"the data cached {'on disk' if what_if.cache == 'disk' else 'in memory'}",
     ]
     return ", ".join(word for word in words if word)
 

@@ -42,6 +42,7 @@ from tfpipe.records import (
     TraceRecord,
 )
 from tfpipe.runfile import TRACES_NAME
+from tfpipe.runner.expected_gains import with_expected_gains
 from tfpipe.runner.journal import (
     CandidateFailed,
     CandidatesChosen,
@@ -98,6 +99,7 @@ def assemble_run(entries: Sequence[Entry]) -> Run | None:
     run = dataclasses.replace(run, executions=_executions(so_far, None if pipeline is None else pipeline.candidate))
     run = dataclasses.replace(run, execution_comparison=compare_executions(run))
     recommendation = _recommended(run)
+    run = with_expected_gains(run)
     changes = [w for e in entries if isinstance(e, ConditionsRead) for w in compare_conditions(e.before, e.after)]
     return dataclasses.replace(
         run,

@@ -2,11 +2,54 @@
 
 from __future__ import annotations
 
-from tfpipe.analysis.memory import MemoryForecast, cache_part, forecast_memory, shared_row_bytes, shuffle_part
+from dataclasses import replace
+
+import msgspec
+
+from tfpipe.analysis.memory import (
+    MemoryForecast,
+    cache_part,
+    forecast_memory,
+    place_cache,
+    shared_row_bytes,
+    shuffle_part,
+)
 from tfpipe.messages import Prepared
 from tfpipe.records import Pipeline
 from tfpipe.settings import PipelineSettings
-from tfpipe.sites import sites_on
+from tfpipe.sites import Finding, sites_on
+
+
+def with_caches_placed(prepared: Prepared, *, memory_bytes: int | None, disk_bytes: int) -> Prepared:
+    """``prepared`` with every cache that could be added in memory, else on disk, else not to be added, and why.
+
+    Args:
+        memory_bytes: how large the worker may become; None for any size.
+        disk_bytes: free where its temporary files are.
+    """
+    pipeline = prepared.pipeline
+    if pipeline is None:
+        return prepared
+
+    def placed(finding: Finding) -> Finding:
+        if finding.memory_bytes is None or not finding.elements:
+            return finding
+        where, why = place_cache(
+            finding.elements,
+            finding.memory_bytes // finding.elements,
+            resident_bytes=prepared.memory.resident_bytes,
+            memory_bytes=memory_bytes,
+            disk_bytes=disk_bytes,
+        )
+        return replace(
+            finding,
+            sites=() if where is None else finding.sites,
+            value="disk" if where == "disk" else True,
+            note=f"{finding.note} {why}".strip(),
+        )
+
+    findings = tuple(placed(finding) for finding in pipeline.findings)
+    return msgspec.structs.replace(prepared, pipeline=replace(pipeline, findings=findings))
 
 
 def forecast_candidate(settings: PipelineSettings, prepared: Prepared) -> MemoryForecast | None:
@@ -45,6 +88,7 @@ def _forecast_buffers(settings: PipelineSettings, pipeline: Pipeline, resident_b
         if kept and stage is not None and stage.element_bytes is not None and stage.cardinality is not None:
             parts.append(cache_part(stage.cardinality, stage.element_bytes))
     for finding in pipeline.findings:
-        if finding.memory_bytes is not None and overrides.get(finding.sites[0]):
-            parts.append(cache_part(1, finding.memory_bytes))
+        if finding.memory_bytes is not None and any(overrides.get(site) is True for site in finding.sites):
+            elements = finding.elements or 1
+            parts.append(cache_part(elements, finding.memory_bytes // elements))
     return MemoryForecast(resident_bytes=resident_bytes, rewriting_bytes=0, parts=tuple(parts))

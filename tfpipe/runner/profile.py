@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 from tfpipe.analysis.memory import fits
 from tfpipe.analysis.ranking import gain
 from tfpipe.analysis.recommend import finalists
-from tfpipe.conditions import memory_limit_bytes, read_conditions
+from tfpipe.conditions import free_disk_bytes, memory_limit_bytes, read_conditions
 from tfpipe.errors import TfpipeError
 from tfpipe.messages import (
     CaptureTrace,
@@ -35,7 +35,7 @@ from tfpipe.records import BlockKind
 from tfpipe.runner.assemble import assemble_run
 from tfpipe.runner.comparable import check_comparable
 from tfpipe.runner.executor import Executor
-from tfpipe.runner.forecast import forecast_candidate
+from tfpipe.runner.forecast import forecast_candidate, with_caches_placed
 from tfpipe.runner.journal import (
     CandidateFailed,
     CandidateMeasured,
@@ -173,7 +173,8 @@ class Profile:
         if earlier:
             check_comparable(earlier[0].prepared, reply)
         else:
-            self._journal.append(WorkloadPrepared(prepared=reply))
+            placed = with_caches_placed(reply, memory_bytes=self._memory_bytes(), disk_bytes=free_disk_bytes())
+            self._journal.append(WorkloadPrepared(prepared=placed))
 
     def _skip_what_is_the_same(self) -> None:
         """Leave out what differs only in a shuffle buffer that holds all examples anyway."""
@@ -190,14 +191,19 @@ class Profile:
 
     def _skip_what_cannot_fit(self) -> None:
         """Leave out candidates whose buffers alone are larger than the memory there is."""
-        limits = [limit for limit in (self._max_memory_bytes, memory_limit_bytes()) if limit is not None]
-        if not limits:
+        limit_bytes = self._memory_bytes()
+        if limit_bytes is None:
             return
         for named in self._so_far.alive():
             forecast = forecast_candidate(named.settings, self._so_far.prepared)
-            reason = None if forecast is None else fits(forecast, min(limits))
+            reason = None if forecast is None else fits(forecast, limit_bytes)
             if reason is not None:
                 self._journal.append(CandidateSkipped(id=named.settings.id, reason=reason))
+
+    def _memory_bytes(self) -> int | None:
+        """How large the worker may become; None where nobody says."""
+        limits = [limit for limit in (self._max_memory_bytes, memory_limit_bytes()) if limit is not None]
+        return min(limits, default=None)
 
     def _make_plans(self) -> None:
         """A plan for each way to run the step, since one may take many times as long as another."""

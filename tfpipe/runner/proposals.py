@@ -28,6 +28,7 @@ CURRENT = NamedSettings(name="your pipeline as it is", settings=PipelineSettings
 POOL = f"{END_OPTIONS}(threading.private_threadpool_size)"
 DETERMINISTIC = f"{END_OPTIONS}(deterministic)"
 REWRITES = f"{END_OPTIONS}(experimental_optimization.apply_default_optimizations)"
+RAM_BUDGET = f"{END_OPTIONS}(autotune.ram_budget)"
 PARALLEL_AXES: tuple[Axis, ...] = (
     "map_parallelism",
     "batch_parallelism",
@@ -127,12 +128,12 @@ def suggestion_name(finding: Finding) -> str:
     move = move_of(finding.sites[0])
     stage = method_of(finding.sites[0].partition("(")[0])
     if move is None:
-        return f"a cache before {stage}"
+        return f"a cache {'on disk ' if finding.value == 'disk' else ''}before {stage}"
     return f"{stage} {move.place} {method_of(move.partner)}"
 
 
 def _suggested(findings: Sequence[Finding]) -> Overrides:
-    return {site: True for finding in findings for site in finding.sites}
+    return {site: finding.value for finding in findings for site in finding.sites}
 
 
 def _parallel(pipeline: Pipeline, calls: OverrideValue) -> Overrides:

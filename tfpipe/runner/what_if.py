@@ -13,7 +13,7 @@ from tfpipe.records import Expected, Interval, Outlook, Recommendation, Run, Wha
 from tfpipe.runner.search.knobs import refused
 from tfpipe.runner.search.space import make_space, overrides_around, settings_around
 from tfpipe.settings import ORDERS, NamedSettings
-from tfpipe.units import parse_seconds
+from tfpipe.units import format_bytes, parse_seconds
 
 # How far off predictions are taken to be where a run could check none: the model's goal for nine in ten of them.
 ASSUMED_ERROR = 0.15
@@ -21,7 +21,8 @@ NOT_CONTENDED = Interval(value=0.0, low=0.0, high=0.0)
 
 
 def parse_what_if(texts: Sequence[str]) -> WhatIf:
-    """``cores=16``, ``step=12ms``, ``source-latency=20ms``, ``batch-size=512``, ``cache=memory``, also in one list.
+    """``cores=16``, ``step=12ms``, ``source-latency=20ms``, ``batch-size=512``, ``cache=memory`` or ``disk``, also in
+    one list.
 
     Raises:
         UsageError: another word, a value that is none, or one given twice.
@@ -161,7 +162,7 @@ def _expected(
         floor_s=circumstances.step_s,
         added_latency_s=circumstances.source_latency_s or 0.0,
         batch_size=circumstances.batch_size,
-        cached=circumstances.cache == "memory",
+        cache=circumstances.cache,
     )
 
     def fraction(step_s: float) -> float:
@@ -186,6 +187,10 @@ def _expected(
 
 def _notes(run: Run, circumstances: WhatIf, model: PipelineModel, best: Expected, floor_s: float) -> list[str]:
     notes = []
+    if circumstances.cache is not None and run.data.examples is not None:
+        size = format_bytes(int(run.data.examples * model.kept_bytes_per_example()))
+        read = "; it is read as fast only while memory holds the file too" if circumstances.cache == "disk" else ""
+        notes.append(f"The cache would hold about {size}{read}.")
     if circumstances.batch_size is not None and circumstances.step_s is None and floor_s:
         notes.append("Compute is taken to grow in proportion to the batch; give step=TIME where it does not.")
     if circumstances.cores is not None and circumstances.step_s is None and run.step.synchronous and floor_s:
@@ -216,6 +221,6 @@ def _seconds(text: str) -> float:
 
 
 def _cache(text: str) -> str:
-    if text != "memory":
-        raise ValueError(f"{text!r} is not memory")
+    if text not in ("memory", "disk"):
+        raise ValueError(f"{text!r} is neither memory nor disk")
     return text

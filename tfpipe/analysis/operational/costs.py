@@ -176,3 +176,34 @@ def split_costs(residence: Residence, shape: Shape, *, cpu_s: float, fastest_s: 
     if lock_s > fastest_s > 0:
         costs = [replace(cost, lock_s=cost.lock_s * fastest_s / lock_s) for cost in costs]
     return Costs(stages=tuple(costs), handing_s=max(0.0, cpu_s - sum(cost.cpu_s for cost in costs)))
+
+
+# What batching an element takes, and each of its bytes: measured with TensorFlow 2.21, 0.46 us for 24 bytes, 0.87 for
+# 3 KiB, 24 for 147 KiB.
+COPY_S, COPY_BYTE_S = 0.5e-6, 0.16e-9
+
+
+def without_map(shape: Shape, costs: Costs, name: str, *, before: int, after: int) -> tuple[Shape, Costs]:
+    """``shape`` and its costs when the map ``name`` is left out, which makes elements of ``after`` bytes out of
+    ``before``.
+
+    A batch behind it then copies ``before`` bytes; of a map that fills batches only that copying is left. Threads that
+    wake each other are gone with the last stage that has calls of its own.
+    """
+    names = [stage.name for stage in shape.stages]
+    place = names.index(name)
+    stages = {stage.name: costs.of(stage.name) for stage in shape.stages if stage.name != name}
+    copied = StageCost(name="", cpu_s=COPY_S + COPY_BYTE_S * before, wait_s=0.0, lock_s=0.0)
+    for batch in shape.stages[place + 1 :]:
+        if batch.kind == "batch" and batch.name in shape.fused:
+            stages[batch.name] = replace(copied, name=batch.name)
+        elif batch.kind == "batch":
+            stages[batch.name] = _times(stages[batch.name], before / after)
+    left = replace(shape, stages=tuple(s for s in shape.stages if s.name != name), fused=frozenset())
+    calling = any(stage.ahead is not None and stage.kind != "prefetch" for stage in left.stages)
+    handing_s = costs.handing_s if calling or shape.stages[place].ahead is None else 0.0
+    return left, Costs(stages=tuple(stages.values()), handing_s=handing_s)
+
+
+def _times(cost: StageCost, share: float) -> StageCost:
+    return replace(cost, cpu_s=cost.cpu_s * share, wait_s=cost.wait_s * share, lock_s=cost.lock_s * share)

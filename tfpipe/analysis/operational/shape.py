@@ -7,7 +7,8 @@ Read from the settings and, of a user's pipeline, from its stages and call sites
 - a map without ``num_parallel_calls`` whose function has no state gets AUTOTUNE's (``map_parallelization``);
 - behind the last stage comes ``prefetch(AUTOTUNE)`` unless it is a prefetch already (``inject_prefetch``).
 
-AUTOTUNE's calls end at the size of tf.data's thread pool, which is the number of cores unless it is set.
+AUTOTUNE's calls end at the size of tf.data's thread pool, which is the number of cores unless it is set. Its
+``cpu_budget`` is read by no algorithm that it uses unasked; its ``ram_budget`` ends the deepening of a prefetch.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Literal
 
 from tfpipe.records import Pipeline
 from tfpipe.settings import PipelineSettings
-from tfpipe.sites import AUTOTUNE_VALUE, Axis, OverrideValue, Site, SiteValue, sites_on
+from tfpipe.sites import AUTOTUNE_VALUE, Axis, OverrideValue, Site, SiteValue, cached_stage, move_of, sites_on
 from tfpipe.sites import Stage as Call
 
 Kind = Literal["serial", "map", "batch", "interleave", "prefetch"]
@@ -61,7 +62,7 @@ class Stage:
         ahead: examples that it holds ready; None for a stage that works only when it is asked, in its reader's thread.
         pooled: its function runs on the threads of tf.data's pool.
         ordered: results are handed out in the order they were asked for.
-        tuned: AUTOTUNE chooses the calls, at most so many.
+        tuned: AUTOTUNE chooses the calls, of a prefetch the depth, at most so many.
         python: its function runs Python.
         waits: it may wait for something outside the machine: it reads, or calls Python.
         inner: it belongs to the inner pipelines of an interleave, each of which has its calls.
@@ -130,7 +131,7 @@ def _built_in(settings: PipelineSettings, *, cores: int, batch_size: int) -> Sha
         fused = frozenset({"batch"})
     first = Stage(name=f"before {stages[0].name}", kind="serial", waits=True)
     depth = settings.prefetch_depth
-    last = _prefetch("prefetch", "auto" if depth == 0 and rewrites else depth, batch_size)
+    last = _prefetch("prefetch", "auto" if depth == 0 and rewrites else depth, batch_size, AUTOTUNED_DEPTH)
     return Shape(
         stages=(first, *stages, *last),
         variant=(("order", settings.order),),
@@ -146,11 +147,12 @@ def _filling(mapped: Stage, batch_size: int) -> Stage:
     return replace(mapped, ahead=batch_size * math.ceil(mapped.calls / batch_size), ordered=False)
 
 
-def _prefetch(name: str, depth: SiteValue, batch_size: float) -> tuple[Stage, ...]:
+def _prefetch(name: str, depth: SiteValue, per_element: float, deepest: int) -> tuple[Stage, ...]:
+    """``deepest`` is how many elements, of ``per_element`` examples each, AUTOTUNE comes to."""
     if not depth:
         return ()
-    batches = AUTOTUNED_DEPTH if depth == "auto" else int(depth)
-    return (Stage(name=name, kind="prefetch", ahead=batches * batch_size),)
+    elements = deepest if depth == "auto" else int(depth)
+    return (Stage(name=name, kind="prefetch", ahead=elements * per_element, tuned=depth == "auto"),)
 
 
 # --- a user's pipeline ---------------------------------------------------------------------------------------
@@ -203,6 +205,7 @@ def _users(overrides: Mapping[str, OverrideValue], pipeline: Pipeline, *, cores:
     threads = pool if isinstance(pool, int) and pool > 0 else cores
     deterministic = reading.option("deterministic") is not False
     calls = _in_order([stage for stage in pipeline.stages if stage.reaches_end], overrides, pipeline)
+    budget, bytes_each = reading.option("autotune_ram_budget_bytes"), example_bytes(pipeline, batch_size)
     outer = [call for call in calls if call.parent is None]
     stages: list[Stage] = []
     fused: set[str] = set()
@@ -223,7 +226,8 @@ def _users(overrides: Mapping[str, OverrideValue], pipeline: Pipeline, *, cores:
         elif call.method in _READERS and reading.of("read_parallelism", call.id) is not None:
             made = [_parallel_reads(call, reading, threads, deterministic)]
         elif call.method == "prefetch":
-            made = list(_prefetch(call.id, reading.of("prefetch_depth", call.id), per_element))
+            deepest = _deepest(stages, budget, bytes_each, per_element)
+            made = list(_prefetch(call.id, reading.of("prefetch_depth", call.id), per_element, deepest))
         elif call.method == "unbatch":
             per_element, made = 1.0, []
             pending.append(call)
@@ -240,7 +244,7 @@ def _users(overrides: Mapping[str, OverrideValue], pipeline: Pipeline, *, cores:
     autotuned = reading.option("autotune") is not False
     if not depth and rewrites and autotuned and (not stages or stages[-1].kind != "prefetch"):
         depth = "auto"
-    stages += _prefetch("end:prefetch", depth, batch_size)
+    stages += _prefetch("end:prefetch", depth, batch_size, _deepest(stages, budget, bytes_each, batch_size))
     return Shape(
         stages=tuple(stages),
         variant=_variant(overrides, pipeline),
@@ -249,6 +253,27 @@ def _users(overrides: Mapping[str, OverrideValue], pipeline: Pipeline, *, cores:
         deterministic=deterministic,
         fused=frozenset(fused),
     )
+
+
+def example_bytes(pipeline: Pipeline, batch_size: int) -> float | None:
+    """One example as the step gets it; None where they differ in size."""
+    batch_bytes = bytes_before(pipeline, None)
+    return None if batch_bytes is None else batch_bytes / batch_size
+
+
+def tuned_bytes(shape: Shape, bytes_each: float) -> float:
+    """The most that AUTOTUNE's calls and prefetches come to hold, at ``bytes_each`` per example."""
+    return bytes_each * sum(stage.ahead or 0.0 for stage in shape.stages if stage.tuned)
+
+
+def _deepest(stages: Sequence[Stage], budget: SiteValue, bytes_each: float | None, per_element: float) -> int:
+    """To how many elements AUTOTUNE deepens a prefetch behind ``stages``: it doubles them while what they come to hold
+    fits the budget in bytes, of which its calls have their part."""
+    if not isinstance(budget, int) or not bytes_each:
+        return AUTOTUNED_DEPTH
+    room = budget / bytes_each - sum(stage.ahead or 0.0 for stage in stages if stage.tuned)
+    doublings = int(math.log2(max(1.0, room / per_element)))
+    return min(AUTOTUNED_DEPTH, int(2**doublings))
 
 
 def _variant(overrides: Mapping[str, OverrideValue], pipeline: Pipeline) -> Variant:
@@ -372,17 +397,73 @@ def _parallel_reads(call: Call, reading: _Reading, threads: int, deterministic: 
     )
 
 
-def first_drawn(shape: Shape, pipeline: Pipeline | None) -> frozenset[str]:
-    """Stages from the first on that a cache must not stand behind, because it draws, shuffles or batches."""
-    drawn = {"map", "batch"}
-    if pipeline is not None:
-        drawn = {call.id for call in pipeline.stages if call.random or call.method in BATCHES}
-        shuffled = next((i for i, call in enumerate(pipeline.stages) if call.method == "shuffle"), None)
-        if shuffled is not None:
-            drawn |= {call.id for call in pipeline.stages[shuffled:]}
+# --- what a cache leaves to do --------------------------------------------------------------------------------
+
+
+def first_drawn(pipeline: Pipeline) -> str | None:
+    """The first call that a cache must not stand behind, because it draws, shuffles or batches; None without any."""
+    inside = {call.parent for call in pipeline.stages if call.random}
+    for call in _outer(pipeline):
+        if call.random or call.id in inside or call.method == "shuffle" or call.method in BATCHES:
+            return call.id
+    return None
+
+
+def without_caches(variant: Variant) -> tuple[Variant, dict[str, SiteValue]]:
+    """The same work without the caches that are added to it, and these: what each is, by the call it stands before."""
+    added = {stage: value for site, value in variant if (stage := cached_stage(site)) is not None}
+    return tuple(pair for pair in variant if cached_stage(pair[0]) is None), added
+
+
+def left_by_cache(shape: Shape, pipeline: Pipeline | None, before: str | None) -> frozenset[str]:
+    """The stages of ``shape`` that go on working when a full cache stands in front of the call ``before``.
+
+    None is the end of a user's pipeline. Of a built-in data set all but its source is left.
+    """
     names = [stage.name for stage in shape.stages]
-    first = next((index for index, name in enumerate(names) if name in drawn), len(names))
-    return frozenset(names[first:])
+    if pipeline is None:
+        return frozenset(names[1:])
+    calls, place = _outer(pipeline), _place(pipeline, before)
+    behind = {call.id for call in calls[place:]}
+    first = next((index for index, name in enumerate(names) if name in _with_inner(behind, pipeline)), len(names))
+    left = set(names[first:])
+    # What stands together in front of it is left where all of that comes behind the cache.
+    if place > 0 and calls[place - 1].id in names:
+        left.add(f"before {names[first]}" if first < len(names) else "end")
+    for site, _ in shape.variant:
+        move = move_of(site)
+        if move is not None and move.place == "behind" and move.partner in behind:
+            left.add(move.stage)
+        elif move is not None and move.place == "before" and move.partner not in behind:
+            left.discard(move.stage)
+    return frozenset(left)
+
+
+def examples_before(pipeline: Pipeline | None, before: str | None, batch_size: int) -> int:
+    """Examples in an element in front of the call ``before``."""
+    examples = 1
+    for call in () if pipeline is None else _outer(pipeline)[: _place(pipeline, before)]:
+        examples = batch_size if call.method in BATCHES else 1 if call.method == "unbatch" else examples
+    return examples
+
+
+def bytes_before(pipeline: Pipeline, before: str | None) -> int | None:
+    """Of an element in front of the call ``before``; None where its size is not fixed."""
+    calls, place = _outer(pipeline), _place(pipeline, before)
+    return calls[place - 1].element_bytes if place > 0 else None
+
+
+def _outer(pipeline: Pipeline) -> list[Call]:
+    return [call for call in pipeline.stages if call.reaches_end and call.parent is None]
+
+
+def _place(pipeline: Pipeline, before: str | None) -> int:
+    calls = _outer(pipeline)
+    return next((index for index, call in enumerate(calls) if call.id == before), len(calls))
+
+
+def _with_inner(ids: set[str], pipeline: Pipeline) -> set[str]:
+    return ids | {call.id for call in pipeline.stages if call.parent in ids}
 
 
 # --- how alike two shapes are --------------------------------------------------------------------------------
