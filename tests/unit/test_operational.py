@@ -205,6 +205,24 @@ def test_pythons_lock_is_one_core_whatever_the_calls() -> None:
         assert model.cores_needed(overrides_of(setting), floor_s=10 * MS) is None
 
 
+def test_a_loop_waits_for_the_lock_that_the_pipeline_holds() -> None:
+    """57.6 ms of Python for a batch beside steps of 100 ms: twice for a call's 3.6 ms, 57.6 % of the time."""
+    python = model_of(SPIN, Setting(calls=1), Setting(calls=2), step_s=100 * MS)
+    waits_s = step_s(python, Setting(calls=2, depth=4)) - 100 * MS
+    assert waits_s == pytest.approx(2 * 0.576 * 3.6 * MS, rel=0.15)
+    tensors = model_of(WORK, Setting(calls=2), step_s=100 * MS)
+    assert step_s(tensors, Setting(calls=2, depth=4)) == pytest.approx(100 * MS)
+
+
+def test_a_batch_of_megabytes_takes_time_to_give_back() -> None:
+    run = world_run(WORK, (Setting(calls=2),), step_s=100 * MS)
+    pipeline = users_pipeline(python=False)
+    stages = (*pipeline.stages[:-1], replace(pipeline.stages[-1], element_bytes=100_000_000))
+    model = build_model(replace(run, pipeline=replace(pipeline, stages=stages)))
+    assert model is not None
+    assert step_s(model, Setting(calls=2, depth=4)) == pytest.approx(104 * MS)
+
+
 def test_python_that_lets_go_of_the_lock_is_not_taken_for_held() -> None:
     world = replace(SPIN, lock=False, cores=4)
     run = world_run(world, (Setting(calls=1), Setting(calls=4)))

@@ -33,7 +33,8 @@ where A is what the stages behind all that work ahead take for a batch, as they 
 + B with nothing ahead (fetch stalls in full: DS-Analyzer, Mohan et al., VLDB 2021) and max(F, B) with a batch or more.
 Uneven batches make it more unless the buffer is deep: ``buffered_step_s`` counts it out. A step that computes on the
 host needs processors as well: work is conserved, so C processors give no step shorter than what step and batch need
-together divided by C.
+together divided by C. F has two parts that no constant batch shows: the loop's own Python waits for the lock that the
+pipeline's Python holds (``interpreter_s``), and a batch of megabytes takes time to give back (``RELEASE_BYTE_S``).
 """
 
 from __future__ import annotations
@@ -51,6 +52,11 @@ Limit = Literal["processors", "calls", "threads", "lock", "thread", "order"]
 
 # Batches that are counted out before those that count, and those: the buffer is filled or emptied by then.
 SETTLING, COUNTED = 64, 192
+# A thread that wants Python's lock takes it from another after this long (``sys.setswitchinterval``'s default).
+SWITCH_S = 5e-3
+# Giving back the memory of a batch that was used, a page of 4 KiB at a time. Steps behind pipelines that kept up took
+# longer than with a constant batch by 0.9 ms for 16.8 MB and by 0.25 ms for 9.8 MB (tests/bench/bench_prediction.py).
+RELEASE_BYTE_S = 4e-11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +122,13 @@ def asked_s(shape: Shape, costs: Costs) -> float:
     """Seconds per example of what runs only when the step asks for a batch: the stages behind all that work ahead."""
     last = max((index for index, stage in enumerate(shape.stages) if stage.ahead is not None), default=-1)
     return sum(costs.residence_s(stage.name) for stage in shape.stages[last + 1 :])
+
+
+def interpreter_s(costs: Costs, *, held: float) -> float:
+    """Seconds per step that a loop in Python waits for the lock that the pipeline's Python holds for the share ``held``
+    of the time: when a step returns and when a batch does, each for as long as a call keeps the lock."""
+    call_s = max((stage.lock_s for stage in costs.stages), default=0.0)
+    return 2 * held * min(call_s, SWITCH_S)
 
 
 def buffered_step_s(production_s: Sequence[float], consumer_s: float, *, depth: int) -> float:
