@@ -1,7 +1,7 @@
 """How near the best of a grid a search comes, and in how little of the grid's time.
 
     python -m tests.bench.bench_search [--workloads NAME,...] [--step simulated:10ms] [--rounds 6] [--scale 1]
-                                       [--share 0.18] [--seeds 10] [--keep DIR]
+                                       [--share 0.16] [--seeds 10] [--keep DIR]
 
 Each workload's grid is measured whole in interleaved rounds; every search is then replayed on those blocks through the
 course of a real run, confirmation and traces included, with ``--share`` of the grid's time as its budget (the grid's
@@ -69,7 +69,7 @@ def main() -> int:
     parser.add_argument("--step", default="simulated:10ms")
     parser.add_argument("--rounds", type=int, default=6, help="measured rounds of each grid")
     parser.add_argument("--scale", type=float, default=1.0, help="of the length of blocks")
-    parser.add_argument("--share", type=float, default=0.18, help="of the grid's time, for each search")
+    parser.add_argument("--share", type=float, default=0.16, help="of the grid's time, for each search")
     parser.add_argument("--seeds", type=int, default=10, help="repetitions of the searches that draw")
     parser.add_argument("--keep", type=Path, help="folder of measured grids")
     arguments = parser.parse_args()
