@@ -152,7 +152,7 @@ def _plain(outcome: Outcome) -> Plain:
         "floor_s": outcome.run.floor.step_s.value,
         "fetch_floor_s": outcome.run.floor.fetch_s,
         "timing": [outcome.timing.step_s, outcome.timing.fetch_s, outcome.timing.overhead_s],
-        "calibrations": [[one.step_s, one.fetch_s, one.alone_s, one.crowded_s] for one in outcome.calibrations],
+        "calibrations": [[one.step_s, one.fetch_s, one.alone_s] for one in outcome.calibrations],
         "rounds": outcome.rounds,
         "blocks": [
             {

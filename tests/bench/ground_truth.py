@@ -9,7 +9,6 @@ alone, an empty fetch after a step. Nothing that tfpipe computes goes into the t
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import math
@@ -57,12 +56,12 @@ BATCH_SIZE = 8
 MS = 1e-3
 # A value this many times the median is a pause of the machine.
 PAUSE = 3.0
+# A producer that works in a row is calibrated beside a step of this share of the case's own, so that it is waited for.
 NEARLY = 0.9
-# So many Python functions at a time keep the loop from the interpreter.
-CROWD = 8
 # What each calibration beside a round lasts, at least.
 CALIBRATE_S = 0.3
 CALIBRATE_COUNT = 5
+# Steps that an asynchronous device is told at once.
 CALIBRATE_ROW = 10
 Dataset = Any
 
@@ -270,25 +269,20 @@ class ConvolutionStep:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """What was calibrated beside the rounds: seconds of the step alone, of an empty fetch after a step, and by how
-    much one batch of the sleeping stage alone, an empty fetch aside, exceeds the sleep that was asked for.
-    ``crowded_s`` is how much longer an empty fetch takes while the pipeline's Python functions want the interpreter
-    too."""
+    much one batch of the sleeping stage alone, an empty fetch aside, exceeds the sleep that was asked for."""
 
     step_s: float
     fetch_s: float
     overhead_s: float
-    crowded_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """The seconds that a timing is made of: steps, empty fetches after them, batches of the stage alone, and empty
-    fetches beside Python functions."""
+    """The seconds that a timing is made of: steps, empty fetches after them, batches of the stage alone."""
 
     step_s: tuple[float, ...]
     fetch_s: tuple[float, ...]
     alone_s: tuple[float, ...]
-    crowded_s: tuple[float, ...] = ()
 
 
 Truth = Callable[[Timing], tuple[float, float]]
@@ -327,8 +321,7 @@ def overlapped(production_s: float, *, parallel: float = 1.0) -> Truth:
     def truth(timing: Timing) -> tuple[float, float]:
         period_s = (production_s + timing.overhead_s) / parallel
         busy_s = timing.step_s + timing.fetch_s
-        wait_s = max(0.0, timing.crowded_s, period_s - busy_s)
-        return wait_s, busy_s + wait_s
+        return max(0.0, period_s - busy_s), max(period_s, busy_s)
 
     return truth
 
@@ -366,8 +359,7 @@ class Case:
     ``alone`` is the sleeping or burning stage by itself, serial, of which one batch is meant to take ``alone_s``
     (None: nothing to calibrate). It is calibrated after a step where a batch is made only when it is asked for
     (``in_turn``), and behind a prefetch otherwise. ``truth`` is None where only the verdict is known. ``verdict``
-    overrides the one that the truth implies. ``sleepers`` is how many Python functions of ``sleeper_s`` run at a time,
-    where those are enough to keep the loop from the interpreter.
+    overrides the one that the truth implies.
     """
 
     name: str
@@ -377,8 +369,6 @@ class Case:
     alone: Callable[[], Dataset] | None = None
     alone_s: float = 0.0
     in_turn: bool = False
-    sleepers: int = 0
-    sleeper_s: float = 0.0
     verdict: Bound | None = None
 
     def expected(self, fraction: float) -> Bound:
@@ -504,8 +494,6 @@ def _mapped_case(
         truth=overlapped(sleep_ms * count * MS, parallel=parallel),
         alone=element_sleeps(sleep_ms * MS, count) if count > 1 else rounds_of_calls,
         alone_s=sleep_ms * count * MS,
-        sleepers=parallel if parallel >= CROWD else 0,
-        sleeper_s=sleep_ms * MS,
     )
 
 
@@ -784,7 +772,7 @@ class Bench:
 
     def timing(self) -> tuple[Timing, Timing]:
         """What was calibrated beside all rounds and the standard error of each part."""
-        step_s, fetch_s, alone_s, crowded_s = (
+        step_s, fetch_s, alone_s = (
             _over_rounds([typical for one in self.calibrations if (typical := _typical(getattr(one, name)))])
             for name in Calibration.__slots__
         )
@@ -792,13 +780,8 @@ class Bench:
         if self.case.in_turn:
             overhead_s -= fetch_s[0]
         return (
-            Timing(
-                step_s=step_s[0],
-                fetch_s=fetch_s[0],
-                overhead_s=overhead_s,
-                crowded_s=crowded_s[0] - fetch_s[0] if self.case.sleepers else 0.0,
-            ),
-            Timing(step_s=step_s[1], fetch_s=fetch_s[1], overhead_s=alone_s[1], crowded_s=crowded_s[1]),
+            Timing(step_s=step_s[0], fetch_s=fetch_s[0], overhead_s=overhead_s),
+            Timing(step_s=step_s[1], fetch_s=fetch_s[1], overhead_s=alone_s[1]),
         )
 
     def _prepare(self, workload: Workload) -> Prepared:
@@ -825,35 +808,8 @@ class Bench:
                 NEARLY * statistics.fmean(step_s), self.case.alone_s / 2 if in_row else NEARLY * self.case.alone_s
             )
             alone_s = _batches_s(iter(as_written(self.case.alone().prefetch(1))), SimulatedStep(busy_s))
-        crowded_s: list[float] = []
-        if self.case.sleepers:
-            with _sleeping(self.case.sleepers, self.case.sleeper_s):
-                _, crowded_s = _steps_and_fetches_s(iter(constant), self._step, self._batch)
         self.calibrating_s += time.monotonic() - begin
-        return Calibration(
-            step_s=tuple(step_s), fetch_s=tuple(fetch_s), alone_s=tuple(alone_s), crowded_s=tuple(crowded_s)
-        )
-
-
-@contextlib.contextmanager
-def _sleeping(count: int, seconds: float) -> Iterator[None]:
-    """``count`` threads at work as a map function that sleeps."""
-    done = threading.Event()
-
-    def work() -> None:
-        batches = iter(as_written(numbers().map(lat(seconds))))
-        while not done.is_set():
-            next(batches)
-
-    threads = [threading.Thread(target=work) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        for thread in threads:
-            thread.join()
+        return Calibration(step_s=tuple(step_s), fetch_s=tuple(fetch_s), alone_s=tuple(alone_s))
 
 
 def _typical(values: Sequence[float]) -> float:

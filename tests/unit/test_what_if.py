@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -31,6 +32,13 @@ def test_a_cache_on_disk_brings_less_than_one_in_memory_and_says_what_it_would_h
     assert memory.current.step_s < disk.current.step_s
     assert any("would hold about" in note and "while memory holds the file" in note for note in disk.notes)
     assert not any("while memory holds the file" in note for note in memory.notes)
+
+
+def test_workers_are_counted_there_and_not_here():
+    run = make_run()
+    here, later = (what_if(run, WhatIf(step_s=1e-4, source_latency_s=latency_s)).notes for latency_s in (None, 0.1))
+    workers = [int(re.search(r"about (\d+) tf.data", " ".join(notes))[1]) for notes in (here, later)]
+    assert workers[0] < workers[1]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tfpipe.analysis.host import computes_on_host
 from tfpipe.analysis.operational import build_model, prediction_errors
 from tfpipe.analysis.operational.shape import bytes_before
 from tfpipe.analysis.ranking import WORTHWHILE
@@ -24,7 +25,7 @@ def casting_note(run: Run, chosen: Candidate) -> str | None:
     """
     pipeline, floor = run.pipeline, run.floor.step_s
     stage = None if pipeline is None else _last_cast(pipeline)
-    if pipeline is None or stage is None or floor is None or chosen.step_s is None or _computes_on_host(run):
+    if pipeline is None or stage is None or floor is None or chosen.step_s is None or computes_on_host(run):
         return None
     if chosen.verdict is None or chosen.verdict.bound in ("compute", "host"):
         return None
@@ -59,8 +60,3 @@ def _last_cast(pipeline: Pipeline) -> Stage | None:
         if stage.method not in _PASSING or len(stage.inputs) != 1:
             return None
     return None
-
-
-def _computes_on_host(run: Run) -> bool:
-    accelerated = any(device.kind != "CPU" for device in run.environment.devices)
-    return not accelerated and not run.step.name.startswith("simulated")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tfpipe.analysis.verdict import INPUT_HIGH, INPUT_MODERATE
-from tfpipe.records import Block, Interval, Retrace, Verdict
+from tfpipe.records import Block, Interval, Retrace, Run, Verdict
 from tfpipe.settings import Execution
 from tfpipe.units import format_percent, format_seconds
 
@@ -19,6 +19,12 @@ _PYTHON: dict[Execution, str] = {
     "eager": "Python dispatching operations one by one",
     "layer": "Python calling the tf.function of each layer",
 }
+
+
+def computes_on_host(run: Run) -> bool:
+    """Whether the step computes on the processors that the pipeline needs too."""
+    accelerated = any(device.kind != "CPU" for device in run.environment.devices)
+    return not accelerated and not run.step.name.startswith("simulated")
 
 
 def host_fraction(step_s: float, floor_s: float, graph_floor_s: float) -> float:

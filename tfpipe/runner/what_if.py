@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tfpipe.analysis.host import computes_on_host
 from tfpipe.analysis.operational import PipelineModel, build_model, prediction_errors
 from tfpipe.analysis.ranking import WORTHWHILE
 from tfpipe.analysis.verdict import classify
@@ -193,16 +195,17 @@ def _notes(run: Run, circumstances: WhatIf, model: PipelineModel, best: Expected
         notes.append(f"The cache would hold about {size}{read}.")
     if circumstances.batch_size is not None and circumstances.step_s is None and floor_s:
         notes.append("Compute is taken to grow in proportion to the batch; give step=TIME where it does not.")
-    if circumstances.cores is not None and circumstances.step_s is None and run.step.synchronous and floor_s:
-        kind = run.environment.devices[0].kind if run.environment.devices else "CPU"
-        if kind == "CPU" and not run.step.name.startswith("simulated"):
-            notes.append("The step itself runs on these cores: it is taken to last as long as here; give step=TIME.")
+    step_stays = circumstances.cores is not None and circumstances.step_s is None and run.step.synchronous
+    if step_stays and floor_s and computes_on_host(run):
+        notes.append("The step itself runs on these cores: it is taken to last as long as here; give step=TIME.")
     if best.bound in ("input-moderate", "input-high") and floor_s:
-        workers = model.data_service_workers(best.settings, floor_s=floor_s)
-        notes.append(
-            f"No setting feeds that step on one machine: it takes about {workers} tf.data service workers like this "
-            "one, or less work per example (cache or prepare the data beforehand, decode on the device)."
-        )
+        batch_size = circumstances.batch_size or run.data.batch_size
+        workers = math.ceil(batch_size / best.capacity_examples_per_s / floor_s)
+        if workers > 1:
+            notes.append(
+                f"No setting feeds that step on one machine: it takes about {workers} tf.data service workers like "
+                "this one, or less work per example (cache or prepare the data beforehand, decode on the device)."
+            )
     return notes
 
 
