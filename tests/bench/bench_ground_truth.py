@@ -57,7 +57,12 @@ def main() -> int:
         print(*(_line(row) for row in rows), sep="\n")
         return _judge(rows)
     wanted = [name for name in arguments.cases.split(",") if name]
-    cases = [c for c in CASES if not wanted or any(c.name.startswith(name) for name in wanted)]
+    whole = {c.name for c in CASES}
+    cases = [
+        c
+        for c in CASES
+        if not wanted or any(c.name == name or (name not in whole and c.name.startswith(name)) for name in wanted)
+    ]
     if not cases:
         parser.error(f"no case is called like {arguments.cases}; there are {', '.join(c.name for c in CASES)}")
     print(f"{len(cases)} cases, {arguments.repeats} repeats, {arguments.budget:g} s each; shares in per cent of a step")

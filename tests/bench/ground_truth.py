@@ -2,9 +2,10 @@
 
 A sleeping map takes a known time and no processor; so does a simulated step. Compositions follow: a serial pipeline
 waits for the sum, an overlapped one for the excess of its period over the step's, and one with uneven batches for what
-a discrete-event simulation of producer, buffer and consumer says. What a sleep really lasts, and what tf.data adds to
-it, is measured beside every round with a clock of this file's own: the pipeline's one sleeping stage alone, the step
-alone, an empty fetch after a step. Nothing that tfpipe computes goes into the truth.
+a discrete-event simulation of producer, buffer and consumer says. A producer that works in a row keeps to a timetable
+where it can, so that its period is exact whatever tf.data adds. What a sleep really lasts elsewhere, and what tf.data
+adds to it, is measured beside every round with a clock of this file's own: the pipeline's one sleeping stage alone, the
+step alone, an empty fetch after a step. Nothing that tfpipe computes goes into the truth.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import statistics
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,17 +90,45 @@ class Pace:
             self._owed_s = min(self._owed_s + overslept_s, seconds)
 
 
+class Timetable:
+    """Sleeps of ``calls`` at a time whose results come at exact times while they follow one another: each is due
+    ``seconds`` after the one ``calls`` before it, whatever passed between the two."""
+
+    def __init__(self, calls: int) -> None:
+        self._lock = threading.Lock()
+        self._due = deque([-math.inf] * calls, maxlen=calls)
+
+    def sleep(self, seconds: float) -> None:
+        with self._lock:
+            now = time.perf_counter()
+            due = self._due[0] + seconds
+            # Late by more than a whole sleep: it was not asked for in time, or the machine paused.
+            if due < now - seconds:
+                due = now + seconds
+            self._due.append(due)
+        time.sleep(max(0.0, due - time.perf_counter()))
+
+
 def lat(seconds: float | Callable[[int], float]) -> Callable[[Dataset], Dataset]:
     """A map function's body that sleeps, the interpreter's lock released; by element number if a function."""
     pace = Pace()
     seconds_of = seconds if callable(seconds) else lambda number: seconds
+    return _python(lambda number: pace.sleep(seconds_of(number)))
 
-    def sleep(number: Any) -> Any:
-        pace.sleep(seconds_of(int(number)))
+
+def steady(seconds: float, *, calls: int = 1) -> Callable[[Dataset], Dataset]:
+    """As ``lat``, for ``calls`` at a time that follow one another: ``calls`` results every ``seconds``, exactly."""
+    timetable = Timetable(calls)
+    return _python(lambda number: timetable.sleep(seconds))
+
+
+def _python(sleep: Callable[[int], None]) -> Callable[[Any], Any]:
+    def slept(number: Any) -> Any:
+        sleep(int(number))
         return number
 
     def body(number: Any) -> Any:
-        result = tf.numpy_function(sleep, [number], tf.int64)
+        result = tf.numpy_function(slept, [number], tf.int64)
         result.set_shape(())
         return result
 
@@ -133,7 +163,7 @@ def burn(loops: int) -> Callable[[Any], Any]:
 
 
 def cpp_sleep(seconds: float) -> Callable[[Dataset], Dataset]:
-    """A dataset that sleeps per element in C++, off the interpreter. The one private name of TensorFlow here."""
+    """A dataset that sleeps per element in C++, off the interpreter."""
     return lambda dataset: dataset.apply(tf_data_testing.sleep(round(seconds * 1e6)))
 
 
@@ -358,8 +388,9 @@ class Case:
 
     ``alone`` is the sleeping or burning stage by itself, serial, of which one batch is meant to take ``alone_s``
     (None: nothing to calibrate). It is calibrated after a step where a batch is made only when it is asked for
-    (``in_turn``), and behind a prefetch otherwise. ``truth`` is None where only the verdict is known. ``verdict``
-    overrides the one that the truth implies.
+    (``in_turn``), and behind a prefetch otherwise. Where ``clocked``, the whole pipeline is instead, behind the step
+    itself: its period is what is calibrated. ``truth`` is None where only the verdict is known. ``verdict`` overrides
+    the one that the truth implies.
     """
 
     name: str
@@ -369,6 +400,7 @@ class Case:
     alone: Callable[[], Dataset] | None = None
     alone_s: float = 0.0
     in_turn: bool = False
+    clocked: bool = False
     verdict: Bound | None = None
 
     def expected(self, fraction: float) -> Bound:
@@ -387,13 +419,17 @@ def device(milliseconds: float) -> Callable[[], Step]:
     return lambda: AsynchronousStep(milliseconds * MS)
 
 
-def one_sleep(seconds: float | Callable[[int], float]) -> Callable[[], Dataset]:
-    """Batches (here one number each) that take one sleep in a Python map."""
-    return lambda: numbers().map(lat(seconds))
+def one_sleep(seconds: float, *, in_a_row: bool = False) -> Callable[[], Dataset]:
+    """Batches (here one number each) that take one sleep in a Python map; ``in_a_row`` behind a buffer."""
+    return lambda: numbers().map((steady if in_a_row else lat)(seconds))
 
 
 def one_cpp_sleep(seconds: float) -> Callable[[], Dataset]:
     return lambda: cpp_sleep(seconds)(numbers())
+
+
+def _parallel_sleep(seconds: float, *, calls: int, in_a_row: bool) -> Callable[[Dataset], Dataset]:
+    return steady(seconds, calls=calls) if in_a_row else lat(seconds)
 
 
 def element_sleeps(seconds: float, count: int = BATCH_SIZE) -> Callable[[], Dataset]:
@@ -417,13 +453,14 @@ def _serial_case(name: str, sleep_ms: float, step_ms: float, *, cpp: bool = Fals
 def _prefetch_case(
     name: str, sleep_ms: float, step_ms: float, *, depth: int = 2, cpp: bool = False, asynchronous: bool = False
 ) -> Case:
-    stage = (one_cpp_sleep if cpp else one_sleep)(sleep_ms * MS)
+    exact = depth > 0 and not cpp and sleep_ms > step_ms
+    stage = one_cpp_sleep(sleep_ms * MS) if cpp else one_sleep(sleep_ms * MS, in_a_row=exact)
     return Case(
         name=name,
         build=lambda: as_written(stage().prefetch(depth) if depth else stage()),
         step=(device if asynchronous else idle)(step_ms),
         truth=overlapped_device(sleep_ms * MS, in_turn=not depth) if asynchronous else overlapped(sleep_ms * MS),
-        alone=lambda: as_written(stage()),
+        alone=None if exact else lambda: as_written(stage()),
         alone_s=sleep_ms * MS,
         in_turn=not depth,
     )
@@ -459,10 +496,14 @@ def _late_start_case(name: str, first_ms: float, sleep_ms: float, step_ms: float
     def seconds(number: int) -> float:
         return (sleep_ms if number else first_ms) * MS
 
+    def build() -> Dataset:
+        dataset = numbers().map(lat(seconds))
+        return as_written(dataset.prefetch(depth) if depth else dataset)
+
     case = _prefetch_case(name, sleep_ms, step_ms, depth=depth)
     return Case(
         name=name,
-        build=lambda: as_written(one_sleep(seconds)().prefetch(depth) if depth else one_sleep(seconds)()),
+        build=build,
         step=case.step,
         truth=case.truth if depth else serial(sleep_ms * MS),
         alone=case.alone,
@@ -472,28 +513,28 @@ def _late_start_case(name: str, first_ms: float, sleep_ms: float, step_ms: float
 
 
 def _mapped_case(
-    name: str, sleep_ms: float, step_ms: float, *, calls: int, pool: int, prefetch: int = 2, count: int = 1
+    name: str, sleep_ms: float, step_ms: float, *, calls: int, pool: int, count: int = 1, clocked: bool = False
 ) -> Case:
-    """``calls`` parallel map calls on ``pool`` threads; ``count`` elements to a batch (1: a batch is one element)."""
+    """``calls`` parallel map calls on ``pool`` threads; ``count`` elements to a batch (1: a batch is one element).
+
+    ``clocked``: with many calls in flight the loop's own Python waits for the interpreter's lock, which no sleep tells.
+    """
     parallel = min(calls, pool)
+    waited_for = sleep_ms * count > parallel * step_ms
 
     def build() -> Dataset:
-        dataset = numbers().map(lat(sleep_ms * MS), num_parallel_calls=calls)
+        body = _parallel_sleep(sleep_ms * MS, calls=parallel, in_a_row=waited_for)
+        dataset = numbers().map(body, num_parallel_calls=calls)
         if count > 1:
             dataset = dataset.batch(count)
-        return with_pool(as_written(dataset.prefetch(prefetch)), pool)
-
-    def rounds_of_calls() -> Dataset:
-        """As many batches at once as there are calls, so that all take the same time."""
-        return with_pool(as_written(numbers().map(lat(sleep_ms * MS), num_parallel_calls=calls).batch(parallel)), pool)
+        return with_pool(as_written(dataset.prefetch(2)), pool)
 
     return Case(
         name=name,
         build=build,
         step=idle(step_ms),
-        truth=overlapped(sleep_ms * count * MS, parallel=parallel),
-        alone=element_sleeps(sleep_ms * MS, count) if count > 1 else rounds_of_calls,
-        alone_s=sleep_ms * count * MS,
+        truth=overlapped(0.0) if clocked else overlapped(sleep_ms * count * MS, parallel=parallel),
+        clocked=clocked,
     )
 
 
@@ -506,17 +547,11 @@ def _fused_case(name: str, sleep_ms: float, step_ms: float, *, calls: int, pool:
         options.experimental_optimization.apply_default_optimizations = False
         options.experimental_optimization.inject_prefetch = False
         options.experimental_optimization.map_and_batch_fusion = True
-        dataset = numbers().map(lat(sleep_ms * MS), num_parallel_calls=calls).batch(BATCH_SIZE)
+        body = _parallel_sleep(sleep_ms * MS, calls=min(calls, pool), in_a_row=batch_s > step_ms * MS)
+        dataset = numbers().map(body, num_parallel_calls=calls).batch(BATCH_SIZE)
         return with_pool(dataset.with_options(options), pool)
 
-    return Case(
-        name=name,
-        build=build,
-        step=idle(step_ms),
-        truth=overlapped(batch_s),
-        alone=build,
-        alone_s=batch_s,
-    )
+    return Case(name=name, build=build, step=idle(step_ms), truth=overlapped(batch_s))
 
 
 def _interleaved_case(name: str, sleep_ms: float, step_ms: float, *, files: int, parallel: bool) -> Case:
@@ -653,19 +688,19 @@ CASES: tuple[Case, ...] = (
     _serial_case("serial-fast-step", 6, 2, cpp=True),
     # Overlapped by a prefetch: the excess of the producer's period over the step's.
     _prefetch_case("prefetch1-half", 60, 30, depth=1, cpp=True),
-    _prefetch_case("prefetch-4%", 41.9, 40),
-    _prefetch_case("prefetch-7%", 43.2, 40),
+    _prefetch_case("prefetch-4%", 42.6, 40),
+    _prefetch_case("prefetch-7%", 43.7, 40),
     _prefetch_case("prefetch-17.5%", 37.0, 30, cpp=True),
-    _prefetch_case("prefetch-22%", 38.5, 30),
+    _prefetch_case("prefetch-22%", 39.2, 30),
     _prefetch_case("prefetch-none", 15, 30),
     _prefetch_case("prefetch-none-5ms", 2, 5),
     _prefetch_case("prefetch-none-2ms", 0.5, 2, cpp=True),
     _prefetch_case("prefetch1-just-in-time", 26, 30, depth=1),
     # Several map calls at once, on a pool that allows it; fused; interleaved.
-    _mapped_case("map2-quarter", 80, 30, calls=2, pool=2),
-    _mapped_case("map2-18.5%", 75, 30, calls=2, pool=2),
+    _mapped_case("map2-quarter", 82, 30, calls=2, pool=2),
+    _mapped_case("map2-18.5%", 75.5, 30, calls=2, pool=2),
     _mapped_case("map4-none", 60, 30, calls=4, pool=4),
-    _fused_case("fused2-22%", 9.3, 30, calls=2, pool=2),
+    _fused_case("fused2-22%", 9.8, 30, calls=2, pool=2),
     _fused_case("fused2-none", 5, 30, calls=2, pool=2),
     _interleaved_case("interleaved4-quarter", 160, 30, files=4, parallel=True),
     _interleaved_case("interleaved4-in-turn", 10, 30, files=4, parallel=False),
@@ -687,7 +722,7 @@ CASES: tuple[Case, ...] = (
     _latency_case("hidden-overlap", 2.5, 25, count=8, written=False, truth=no_wait),
     _latency_case("hidden-overlap-off", 2.5, 25, count=8, written=True, truth=serial(20 * MS)),
     _mapped_case("latency-beyond-cores", 5, 20, calls=1, pool=2, count=16),
-    _mapped_case("latency-beyond-cores-8", 5, 20, calls=8, pool=8, count=16),
+    _mapped_case("latency-beyond-cores-8", 5, 20, calls=8, pool=8, count=16, clocked=True),
     Case(
         name="interpreter-lock",
         build=lambda: numbers().map(spin).batch(16).prefetch(2),
@@ -713,7 +748,7 @@ CASES: tuple[Case, ...] = (
     _prefetch_case("device-none", 20, 30, asynchronous=True),
     _prefetch_case("device-third", 45, 30, asynchronous=True),
     _prefetch_case("device-serial-none", 20, 30, depth=0, asynchronous=True),
-    _prefetch_case("device-21%", 38.0, 30, asynchronous=True),
+    _prefetch_case("device-21%", 38.2, 30, asynchronous=True),
 )
 
 
@@ -776,7 +811,8 @@ class Bench:
             _over_rounds([typical for one in self.calibrations if (typical := _typical(getattr(one, name)))])
             for name in Calibration.__slots__
         )
-        overhead_s = alone_s[0] - self.case.alone_s if self.case.alone is not None else 0.0
+        calibrated = self.case.clocked or self.case.alone is not None
+        overhead_s = alone_s[0] - self.case.alone_s if calibrated else 0.0
         if self.case.in_turn:
             overhead_s -= fetch_s[0]
         return (
@@ -798,7 +834,9 @@ class Bench:
         if in_row:
             step_s = [_step_in_a_row_s(self._step, self._batch)]
         alone_s: list[float] = []
-        if self.case.alone is not None and self.case.in_turn:
+        if self.case.clocked:
+            alone_s = _batches_s(iter(self.case.build()), self._step)
+        elif self.case.alone is not None and self.case.in_turn:
             # Threads and caches are cold after a step, so that the same batch takes longer than in a row.
             _, alone_s = _steps_and_fetches_s(iter(self.case.alone()), self._step, self._batch)
         elif self.case.alone is not None:
@@ -835,9 +873,8 @@ def _step_in_a_row_s(step: Any, batch: Any) -> float:
     return (time.perf_counter() - begin) / CALIBRATE_ROW
 
 
-def _batches_s(batches: Iterator[Any], step: SimulatedStep) -> list[float]:
-    """Seconds from batch to batch of a producer that works in a row, taken by a step that is faster; the first is left
-    out."""
+def _batches_s(batches: Iterator[Any], step: Any) -> list[float]:
+    """Seconds from batch to batch, each taken by ``step``; the first is left out."""
     next(batches)
     taken = [time.perf_counter()]
     while len(taken) <= CALIBRATE_COUNT or taken[-1] - taken[0] < 2 * CALIBRATE_S:

@@ -49,6 +49,41 @@ def test_a_buffer_of_one_hides_one_step_of_a_slow_batch(bench):
     assert (wait_s, period_s) == (1.5, 6.5)
 
 
+class LateClock:
+    """Stands in for ``time``: every sleep lasts a millisecond longer than it was asked to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds + 0.001
+
+
+def test_a_timetable_keeps_its_period_whatever_passes_between_two_sleeps(bench, monkeypatch):
+    clock = LateClock()
+    monkeypatch.setattr(bench, "time", clock)
+    timetable = bench.Timetable(calls=1)
+    begin = clock.now
+    for _ in range(50):
+        timetable.sleep(0.030)
+        clock.now += 0.002
+    assert clock.now - begin == pytest.approx(50 * 0.030 + 0.001 + 0.002)
+
+
+def test_a_timetable_does_not_catch_up_with_what_nobody_asked_for(bench, monkeypatch):
+    clock = LateClock()
+    monkeypatch.setattr(bench, "time", clock)
+    timetable = bench.Timetable(calls=1)
+    timetable.sleep(0.030)
+    clock.now += 1.0
+    begin = clock.now
+    timetable.sleep(0.030)
+    assert clock.now - begin == pytest.approx(0.031)
+
+
 def test_the_suite_is_as_large_as_it_says_and_every_name_is_used_once(bench):
     names = [case.name for case in bench.CASES]
     assert len(set(names)) == len(names) >= 30

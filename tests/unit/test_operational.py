@@ -214,15 +214,6 @@ def test_a_loop_waits_for_the_lock_that_the_pipeline_holds() -> None:
     assert step_s(tensors, Setting(calls=2, depth=4)) == pytest.approx(100 * MS)
 
 
-def test_a_batch_of_megabytes_takes_time_to_give_back() -> None:
-    run = world_run(WORK, (Setting(calls=2),), step_s=100 * MS)
-    pipeline = users_pipeline(python=False)
-    stages = (*pipeline.stages[:-1], replace(pipeline.stages[-1], element_bytes=100_000_000))
-    model = build_model(replace(run, pipeline=replace(pipeline, stages=stages)))
-    assert model is not None
-    assert step_s(model, Setting(calls=2, depth=4)) == pytest.approx(104 * MS)
-
-
 def test_python_that_lets_go_of_the_lock_is_not_taken_for_held() -> None:
     world = replace(SPIN, lock=False, cores=4)
     run = world_run(world, (Setting(calls=1), Setting(calls=4)))

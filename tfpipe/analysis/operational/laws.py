@@ -33,8 +33,8 @@ where A is what the stages behind all that work ahead take for a batch, as they 
 + B with nothing ahead (fetch stalls in full: DS-Analyzer, Mohan et al., VLDB 2021) and max(F, B) with a batch or more.
 Uneven batches make it more unless the buffer is deep: ``buffered_step_s`` counts it out. A step that computes on the
 host needs processors as well: work is conserved, so C processors give no step shorter than what step and batch need
-together divided by C. F has two parts that no constant batch shows: the loop's own Python waits for the lock that the
-pipeline's Python holds (``interpreter_s``), and a batch of megabytes takes time to give back (``RELEASE_BYTE_S``).
+together divided by C. F has a part that no constant batch shows: the loop's own Python waits for the lock that the
+pipeline's Python holds (``interpreter_s``).
 """
 
 from __future__ import annotations
@@ -54,9 +54,6 @@ Limit = Literal["processors", "calls", "threads", "lock", "thread", "order"]
 SETTLING, COUNTED = 64, 192
 # A thread that wants Python's lock takes it from another after this long (``sys.setswitchinterval``'s default).
 SWITCH_S = 5e-3
-# Giving back the memory of a batch that was used, a page of 4 KiB at a time. Steps behind pipelines that kept up took
-# longer than with a constant batch by 0.9 ms for 16.8 MB and by 0.25 ms for 9.8 MB (tests/bench/bench_prediction.py).
-RELEASE_BYTE_S = 4e-11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,6 @@ from typing import Literal
 
 from tfpipe.analysis.operational.costs import Costs, StageCost, without_map
 from tfpipe.analysis.operational.laws import (
-    RELEASE_BYTE_S,
     Bound,
     asked_s,
     buffered_step_s,
@@ -23,7 +22,6 @@ from tfpipe.analysis.operational.shape import (
     Variant,
     bytes_before,
     distance,
-    example_bytes,
     examples_before,
     first_drawn,
     left_by_cache,
@@ -344,7 +342,7 @@ class PipelineModel:
             return compute_s + batch_s
         consumer_s = compute_s
         if run.step.synchronous:
-            consumer_s += run.floor.fetch_s + batch * self._example_bytes * RELEASE_BYTE_S
+            consumer_s += run.floor.fetch_s
             held = min(1.0, batch * rated.costs.lock_s / max(batch_s, consumer_s))
             consumer_s += interpreter_s(rated.costs, held=held)
         asked = max(batch * asked_s(shape, rated.costs), max(0.0, batch - ahead) / rate)
@@ -354,11 +352,6 @@ class PipelineModel:
             step_s = max(step_s, buffered_step_s(production, consumer_s, depth=int(ahead // batch)))
         together_s = self._step_cpu_s * (compute_s / self.floor_s if self.floor_s else 1.0) + batch * rated.costs.cpu_s
         return max(step_s, together_s / (cores or self.cores)) if self._step_cpu_s else step_s
-
-    @cached_property
-    def _example_bytes(self) -> float:
-        """One example as the step gets it; 0 where that is not known."""
-        return 0.0 if self._run.pipeline is None else example_bytes(self._run.pipeline, self.batch_size) or 0.0
 
     @cached_property
     def _step_cpu_s(self) -> float:
