@@ -421,20 +421,20 @@ def device(milliseconds: float) -> Callable[[], Step]:
 
 def one_sleep(seconds: float, *, in_a_row: bool = False) -> Callable[[], Dataset]:
     """Batches (here one number each) that take one sleep in a Python map; ``in_a_row`` behind a buffer."""
-    return lambda: numbers().map((steady if in_a_row else lat)(seconds))
+    return lambda: numbers().map(_sleep(seconds, calls=1, in_a_row=in_a_row))
 
 
 def one_cpp_sleep(seconds: float) -> Callable[[], Dataset]:
     return lambda: cpp_sleep(seconds)(numbers())
 
 
-def _parallel_sleep(seconds: float, *, calls: int, in_a_row: bool) -> Callable[[Dataset], Dataset]:
+def _sleep(seconds: float, *, calls: int, in_a_row: bool) -> Callable[[Dataset], Dataset]:
     return steady(seconds, calls=calls) if in_a_row else lat(seconds)
 
 
-def element_sleeps(seconds: float, count: int = BATCH_SIZE) -> Callable[[], Dataset]:
-    """Batches of ``count`` elements of one sleep each."""
-    return lambda: as_written(numbers().map(lat(seconds)).batch(count))
+def element_sleeps(seconds: float) -> Callable[[], Dataset]:
+    """Batches of BATCH_SIZE elements of one sleep each."""
+    return lambda: as_written(numbers().map(lat(seconds)).batch(BATCH_SIZE))
 
 
 def _serial_case(name: str, sleep_ms: float, step_ms: float, *, cpp: bool = False) -> Case:
@@ -523,7 +523,7 @@ def _mapped_case(
     waited_for = sleep_ms * count > parallel * step_ms
 
     def build() -> Dataset:
-        body = _parallel_sleep(sleep_ms * MS, calls=parallel, in_a_row=waited_for)
+        body = _sleep(sleep_ms * MS, calls=parallel, in_a_row=waited_for)
         dataset = numbers().map(body, num_parallel_calls=calls)
         if count > 1:
             dataset = dataset.batch(count)
@@ -547,7 +547,7 @@ def _fused_case(name: str, sleep_ms: float, step_ms: float, *, calls: int, pool:
         options.experimental_optimization.apply_default_optimizations = False
         options.experimental_optimization.inject_prefetch = False
         options.experimental_optimization.map_and_batch_fusion = True
-        body = _parallel_sleep(sleep_ms * MS, calls=min(calls, pool), in_a_row=batch_s > step_ms * MS)
+        body = _sleep(sleep_ms * MS, calls=min(calls, pool), in_a_row=batch_s > step_ms * MS)
         dataset = numbers().map(body, num_parallel_calls=calls).batch(BATCH_SIZE)
         return with_pool(dataset.with_options(options), pool)
 
@@ -638,7 +638,7 @@ def _latency_case(name: str, sleep_ms: float, step_ms: float, *, count: int, wri
     """A map of unset parallelism and a batch, as TensorFlow rewrites it or as written."""
 
     def build() -> Dataset:
-        dataset = numbers().map(lat(sleep_ms * MS)).batch(count)
+        dataset = numbers().map(_sleep(sleep_ms * MS, calls=1, in_a_row=written)).batch(count)
         return as_written(dataset) if written else dataset
 
     return Case(
@@ -646,7 +646,7 @@ def _latency_case(name: str, sleep_ms: float, step_ms: float, *, count: int, wri
         build=build,
         step=idle(step_ms),
         truth=truth,
-        alone=element_sleeps(sleep_ms * MS, count),
+        alone=build if written else None,
         alone_s=sleep_ms * count * MS,
         in_turn=written,
     )
@@ -838,7 +838,7 @@ class Bench:
             alone_s = _batches_s(iter(self.case.build()), self._step)
         elif self.case.alone is not None and self.case.in_turn:
             # Threads and caches are cold after a step, so that the same batch takes longer than in a row.
-            _, alone_s = _steps_and_fetches_s(iter(self.case.alone()), self._step, self._batch)
+            _, alone_s = _steps_and_fetches_s(iter(self.case.alone()), self._step, self._batch, seconds=2 * CALIBRATE_S)
         elif self.case.alone is not None:
             # Taken by a step that is only a little faster: how a loop waits for a batch changes what making it costs,
             # since both want the interpreter then.
@@ -884,11 +884,13 @@ def _batches_s(batches: Iterator[Any], step: Any) -> list[float]:
     return [later - earlier for earlier, later in itertools.pairwise(taken)]
 
 
-def _steps_and_fetches_s(batches: Iterator[Any], step: Any, batch: Any) -> tuple[list[float], list[float]]:
+def _steps_and_fetches_s(
+    batches: Iterator[Any], step: Any, batch: Any, *, seconds: float = CALIBRATE_S
+) -> tuple[list[float], list[float]]:
     """Seconds of steps alone, each waited for, and of an empty fetch right after each."""
     step_s: list[float] = []
     fetch_s: list[float] = []
-    while len(step_s) < CALIBRATE_COUNT or sum(step_s) < CALIBRATE_S:
+    while len(step_s) < CALIBRATE_COUNT or sum(step_s) < seconds:
         begin = time.perf_counter()
         step.finish(step(batch))
         stepped = time.perf_counter()

@@ -329,6 +329,15 @@ def test_unknown_numbers_are_left_out_of_a_recommendation() -> None:
         assert f"\n{label}" not in report
 
 
+def test_of_many_ties_a_few_are_named() -> None:
+    chosen, *others = make_run().candidates
+    many = [replace(chosen, id=f"tie{number}", name=f"tie {number}") for number in range(5)]
+    run = make_run(candidates=(chosen, *others, *many))
+    recommendation = make_recommendation(candidate=chosen.id, ties=tuple(one.id for one in many))
+    report = " ".join(recommended(replace(run, recommendation=recommendation)).split())
+    assert '"tie 0", "tie 1", "tie 2" and 2 more; recommended as the cheapest of them' in report
+
+
 def test_a_device_that_waits_already_is_not_called_fed() -> None:
     report = recommended(make_run(recommendation=make_recommendation(device_speedup_before_input_bound=0.5)))
     assert "input is the limit already" in report

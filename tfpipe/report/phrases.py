@@ -36,7 +36,8 @@ _KNOB_UNITS = {
 }
 _KNOBS = ("shuffle_buffer", "map_parallelism", "prefetch_depth", "order", "threadpool", "deterministic", "rewrites")
 
-
+# As many ties are named; the table marks them all.
+TIES_NAMED = 3
 SHUFFLE_HEADS = ("shuffle buffer", "memory", "fill time", "mixing if sorted")
 
 
@@ -224,10 +225,11 @@ def recommendation_heading(recommendation: Recommendation, chosen: Candidate) ->
 def recommendation_rows(run: Run, recommendation: Recommendation) -> tuple[tuple[str, str], ...]:
     """Ties, memory and what is left to gain; a row whose text is empty is unknown."""
     ties = [quoted(run.candidate(tie)) for tie in recommendation.ties if tie != recommendation.candidate]
+    others = f" and {len(ties) - TIES_NAMED} more" if len(ties) > TIES_NAMED else ""
     memory, headspace = recommendation.memory_bytes, recommendation.headspace
     speedup = recommendation.device_speedup_before_input_bound
     return (
-        ("ties with", f"{', '.join(ties)}; recommended as the cheapest of them" if ties else ""),
+        ("ties with", f"{', '.join(ties[:TIES_NAMED])}{others}; recommended as the cheapest of them" if ties else ""),
         ("memory", "" if memory is None else f"{format_bytes(memory)} in the pipeline's buffers"),
         ("headspace", "" if headspace is None else _headspace_words(headspace)),
         ("faster device", "" if speedup is None else _speedup_words(speedup)),
