@@ -319,10 +319,11 @@ def main() -> int:
         _summary(f"{speed} steps", [row for row in rows if row.speed == speed])
     errors = _summary("all", rows)
     print(f"{time.monotonic() - begin:.0f} s")
-    if errors is None:
+    informed = summarise(abs(row.informed_error) for row in rows)
+    if errors is None or informed is None:
         return 1
     _judge("from capacities alone", errors)
-    _judge("informed", summarise(abs(row.informed_error) for row in rows) or errors)
+    _judge("informed", informed)
     return 0 if errors.fits else 1
 
 

@@ -79,16 +79,16 @@ def test_contention_that_is_unknown_says_how_far_it_is_from_being_settled():
 
 
 def test_what_a_fetch_costs_is_known_no_better_by_more_steps():
-    """Known to 15 %, of a third of a ms beside steps of 5 ms: 1.96 points that stay, of a half width of 4 points."""
+    """Known to 20 %, of a quarter of a ms beside steps of 5 ms: 1.96 points that stay, of a half width of 4 points."""
     near = Interval(value=0.065, low=0.025, high=0.105)
     assert "About 49 more steps" in classify(near, NO_CONTENTION, steps=8, step_s=0.005).statement
-    stays = classify(near, NO_CONTENTION, steps=8, step_s=0.005, fetch_floor_s=0.001 / 3)
+    stays = classify(near, NO_CONTENTION, steps=8, step_s=0.005, fetch_floor_s=0.00025)
     assert stays.statement.endswith(
         "It lies closer to the cut of 5.0 % than what a fetch costs is known, which no more steps would change: "
         "read it as both."
     )
     further = classify(
-        Interval(value=0.08, low=0.04, high=0.12), NO_CONTENTION, steps=1000, step_s=0.005, fetch_floor_s=0.001 / 3
+        Interval(value=0.08, low=0.04, high=0.12), NO_CONTENTION, steps=1000, step_s=0.005, fetch_floor_s=0.00025
     )
     # n = 1000 (4^2 - 1.96^2) / (3^2 - 1.96^2) steps in all.
     assert "About 1,358 more steps" in further.statement

@@ -16,10 +16,10 @@ from tfpipe.analysis.statistics import Estimate, combine, mean, ratio
 from tfpipe.records import Block
 
 # Fetching a finished batch costs this share more or less than the fetch floor, as a standard error, depending on which
-# stage hands it over, what the processor did before and who else wants the interpreter: the estimates of 352 runs of
-# the 44 sleeping pipelines of tests/bench/ground_truth.py, six at a time on 2 cores, were off by 19 % of it (root mean
-# square) beyond what steps and truth themselves were known to. Beside a step of 30 ms that is a third of a point of the
-# input fraction.
+# stage hands it over, what the processor did before and who else wants the interpreter: the estimates of 320 runs of
+# the 40 sleeping pipelines with a synchronous step of tests/bench/ground_truth.py, six at a time on 2 cores, were off
+# by 19 % of it (root mean square) beyond what steps and truth themselves were known to. Beside a step of 30 ms that is
+# a third of a point of the input fraction.
 FETCH_FLOOR_ERROR = 0.2
 # Nothing is awaited in a fetch of the fetch floor: one that takes this many times the median was a pause of the
 # machine. A single one of 360 ms among thirty of 0.5 ms made the mean 25 times as long, and the pipelines of that run

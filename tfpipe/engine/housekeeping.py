@@ -13,9 +13,11 @@ from typing import Any
 # AutoGraph writes the code that it generates into files of this name, and counts on the process to end in the regular
 # way to remove them (TensorFlow 2.21).
 GENERATED_PREFIX = "__autograph_generated_file"
-# What TensorFlow 2.21 says on a machine without a GPU before it can be told to be quiet.
+# What TensorFlow 2.21 says on a machine without a GPU, and of oneDNN on some processors, before it can be told to be
+# quiet.
 _CHATTER = re.compile(
-    rb"WARNING: All log messages before absl::InitializeLog\(\)|[IWE]\d{4} .* (cudart_stub|cuda_platform)\.cc:\d+\]"
+    rb"WARNING: All log messages before absl::InitializeLog\(\)"
+    rb"|[IWE]\d{4} .* ((cudart_stub|cuda_platform)\.cc:\d+\]|port\.cc:\d+\] oneDNN)"
 )
 
 
