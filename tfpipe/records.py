@@ -138,10 +138,14 @@ class TraceRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """``bound`` is for programs, ``statement`` is one plain sentence for people."""
+    """``bound`` is for programs, ``statement`` is one plain sentence for people.
+
+    ``more_steps`` would settle an uncertain one; None where it is certain, or where no number of them would.
+    """
 
     bound: Bound
     statement: str
+    more_steps: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

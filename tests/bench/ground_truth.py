@@ -63,8 +63,6 @@ NEARLY = 0.9
 # What each calibration beside a round lasts, at least.
 CALIBRATE_S = 0.3
 CALIBRATE_COUNT = 5
-# Steps that an asynchronous device is told at once.
-CALIBRATE_ROW = 10
 Dataset = Any
 
 
@@ -197,19 +195,21 @@ class AsynchronousStep:
 
     def __init__(self, duration_s: float) -> None:
         self._duration_s = duration_s
-        self._pace = Pace()
-        self._work: Queue[threading.Event] = Queue()
+        self._work: Queue[tuple[float, threading.Event]] = Queue()
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
+        """Each step takes exactly its time, from when it was told or from the end of the one before."""
+        free = -math.inf
         while True:
-            done = self._work.get()
-            self._pace.sleep(self._duration_s)
+            told, done = self._work.get()
+            free = max(told, free) + self._duration_s
+            time.sleep(max(0.0, free - time.perf_counter()))
             done.set()
 
     def __call__(self, batch: Any) -> threading.Event:
         done = threading.Event()
-        self._work.put(done)
+        self._work.put((time.perf_counter(), done))
         return done
 
     def finish(self, result: threading.Event) -> None:
@@ -356,13 +356,13 @@ def overlapped(production_s: float, *, parallel: float = 1.0) -> Truth:
     return truth
 
 
-def overlapped_device(production_s: float, *, in_turn: bool) -> Truth:
+def overlapped_device(production_s: float, device_s: float, *, in_turn: bool) -> Truth:
     """Beside a device that runs asynchronously everything on the host overlaps with it, fetching too."""
 
     def truth(timing: Timing) -> tuple[float, float]:
         fetch_s = timing.fetch_s if in_turn else 0.0
-        period_s = max(timing.step_s, production_s + timing.overhead_s + fetch_s)
-        return period_s - timing.step_s, period_s
+        period_s = max(device_s, production_s + timing.overhead_s + fetch_s)
+        return period_s - device_s, period_s
 
     return truth
 
@@ -455,11 +455,12 @@ def _prefetch_case(
 ) -> Case:
     exact = depth > 0 and not cpp and sleep_ms > step_ms
     stage = one_cpp_sleep(sleep_ms * MS) if cpp else one_sleep(sleep_ms * MS, in_a_row=exact)
+    on_device = overlapped_device(sleep_ms * MS, step_ms * MS, in_turn=not depth)
     return Case(
         name=name,
         build=lambda: as_written(stage().prefetch(depth) if depth else stage()),
         step=(device if asynchronous else idle)(step_ms),
-        truth=overlapped_device(sleep_ms * MS, in_turn=not depth) if asynchronous else overlapped(sleep_ms * MS),
+        truth=on_device if asynchronous else overlapped(sleep_ms * MS),
         alone=None if exact else lambda: as_written(stage()),
         alone_s=sleep_ms * MS,
         in_turn=not depth,
@@ -576,12 +577,12 @@ def _interleaved_case(name: str, sleep_ms: float, step_ms: float, *, files: int,
     )
 
 
-def _shuffled(sleep_ms: float, buffer: int, count: int, *, before: bool) -> Callable[[], Dataset]:
+def _shuffled(sleep_ms: float, buffer: int, count: int, *, before: bool, exact: bool) -> Callable[[], Dataset]:
     def build() -> Dataset:
         dataset = numbers()
         if before:
             dataset = dataset.shuffle(buffer)
-        dataset = cpp_sleep(sleep_ms * MS)(dataset)
+        dataset = dataset.map(steady(sleep_ms * MS)) if exact else cpp_sleep(sleep_ms * MS)(dataset)
         if not before:
             dataset = dataset.shuffle(buffer)
         return as_written(dataset.batch(count).prefetch(2))
@@ -591,12 +592,13 @@ def _shuffled(sleep_ms: float, buffer: int, count: int, *, before: bool) -> Call
 
 def _filling_case(name: str, sleep_ms: float, buffer: int, step_ms: float, *, count: int, before: bool = False) -> Case:
     """A shuffle buffer behind the slow map is filled before the first batch; one in front costs nothing."""
+    exact = sleep_ms * count > step_ms
     return Case(
         name=name,
-        build=_shuffled(sleep_ms, buffer, count, before=before),
+        build=_shuffled(sleep_ms, buffer, count, before=before, exact=exact),
         step=idle(step_ms),
         truth=overlapped(sleep_ms * count * MS),
-        alone=lambda: as_written(cpp_sleep(sleep_ms * MS)(numbers()).batch(count)),
+        alone=None if exact else lambda: as_written(cpp_sleep(sleep_ms * MS)(numbers()).batch(count)),
         alone_s=sleep_ms * count * MS,
     )
 
@@ -715,7 +717,7 @@ CASES: tuple[Case, ...] = (
     _late_start_case("first-batch-late-serial", 1000, 10, 30, depth=0),
     _uneven_case("epoch-stall", 5, 150, 12, 20, depth=1, batches=12),
     _refilling_case("epoch-refill", 1.0, 64, 20, 20),
-    _filling_case("shuffle-filling", 2.2, 150, 20, count=10),
+    _filling_case("shuffle-filling", 11.8, 30, 20, count=2),
     _filling_case("shuffle-filling-none", 1.0, 1000, 20, count=10),
     _filling_case("shuffle-before", 1.0, 1000, 20, count=10, before=True),
     # The timing cases with their twins.
@@ -830,9 +832,6 @@ class Bench:
         begin = time.monotonic()
         constant = tf.data.Dataset.from_tensors(self._batch).repeat()
         step_s, fetch_s = _steps_and_fetches_s(iter(constant), self._step, self._batch)
-        in_row = not self._step.synchronous
-        if in_row:
-            step_s = [_step_in_a_row_s(self._step, self._batch)]
         alone_s: list[float] = []
         if self.case.clocked:
             alone_s = _batches_s(iter(self.case.build()), self._step)
@@ -842,9 +841,8 @@ class Bench:
         elif self.case.alone is not None:
             # Taken by a step that is only a little faster: how a loop waits for a batch changes what making it costs,
             # since both want the interpreter then.
-            busy_s = min(
-                NEARLY * statistics.fmean(step_s), self.case.alone_s / 2 if in_row else NEARLY * self.case.alone_s
-            )
+            share = NEARLY if self._step.synchronous else 0.5
+            busy_s = min(NEARLY * statistics.fmean(step_s), share * self.case.alone_s)
             alone_s = _batches_s(iter(as_written(self.case.alone().prefetch(1))), SimulatedStep(busy_s))
         self.calibrating_s += time.monotonic() - begin
         return Calibration(step_s=tuple(step_s), fetch_s=tuple(fetch_s), alone_s=tuple(alone_s))
@@ -862,15 +860,6 @@ def _over_rounds(values: Sequence[float]) -> tuple[float, float]:
     if len(values) < 2:
         return (values[0] if values else 0.0), 0.0
     return statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
-
-
-def _step_in_a_row_s(step: Any, batch: Any) -> float:
-    """Seconds of one of several steps that are all told to an asynchronous device at once."""
-    begin = time.perf_counter()
-    for _ in range(CALIBRATE_ROW):
-        result = step(batch)
-    step.finish(result)
-    return (time.perf_counter() - begin) / CALIBRATE_ROW
 
 
 def _batches_s(batches: Iterator[Any], step: Any) -> list[float]:

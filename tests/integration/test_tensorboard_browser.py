@@ -186,12 +186,14 @@ def test_the_profile_tab_lists_candidates_and_shows_steps(server: str, browser: 
     assert sum(shown.values()) >= STEP_S * 1000
 
     browser.find_element("css selector", "mat-select").click()
-    options = wait_for(
-        lambda: [option.text for option in browser.find_elements("css selector", "mat-option")],
-        PAGE_TIMEOUT_S,
-        "the list of sessions",
-    )
-    assert {option.split("/")[0] for option in options} == {candidate.id for candidate in make_candidates()}
+
+    # While the list unfolds, ``text`` of an option that is not drawn yet is empty.
+    def listed() -> set[str]:
+        options = browser.find_elements("css selector", "mat-option")
+        return {str(option.get_property("textContent")).strip().split("/")[0] for option in options}
+
+    ids = {candidate.id for candidate in make_candidates()}
+    wait_for(lambda: listed() == ids, PAGE_TIMEOUT_S, "the list of sessions")
 
 
 @pytest.mark.browser

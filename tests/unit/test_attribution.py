@@ -72,6 +72,18 @@ def test_how_well_an_empty_fetch_stands_for_another_is_part_of_the_interval():
     assert split.input_fraction.half_width == pytest.approx(1.96 * FETCH_FLOOR_ERROR * 0.0625 / 0.5, rel=0.01)
 
 
+def test_the_floor_of_a_device_that_runs_ahead_is_known_no_better_than_a_fetch_per_block():
+    """Four blocks of 8 steps that agree exactly, and a fetch of 64 ms: 8 ms of each step."""
+
+    def floor(synchronous: bool):
+        blocks = [block("floor", step_s=0.5, number=n, synchronous=synchronous) for n in range(4)]
+        return estimate_floor(blocks, [block("fetch-floor", fetch_s=0.064)]).step_s
+
+    assert floor(synchronous=True).half_width == 0.0
+    assert floor(synchronous=False).half_width == pytest.approx(1.96 * 0.008, rel=0.01)
+    assert floor(synchronous=False).value == 0.5
+
+
 def test_a_device_that_runs_ahead_waits_only_for_what_the_step_takes_beyond_the_floor():
     """The loop is blocked for half of each step, but the device was busy nearly all of that time."""
     split = attribute([block(step_s=1.0, fetch_s=0.5, synchronous=False)], floor_of(0.9375))

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.machine import FakeMachine
 from tests.unit.test_profile import ONE, SERIAL, profile
 from tfpipe.analysis.doubts import find_doubts
-from tfpipe.records import CacheFill, Interval, Pipeline
+from tfpipe.records import CacheFill, Interval, Pipeline, Verdict
 from tfpipe.sites import Stage
 
 
@@ -38,6 +38,18 @@ def with_blocks(run, change):
 
 def test_a_quiet_run_has_no_doubts(quiet):
     assert codes(quiet) == set()
+
+
+@pytest.mark.parametrize(
+    ("more_steps", "advice"),
+    [(40, "Raise --time-budget or --steps."), (None, "Read it as each of the verdicts that it leaves.")],
+)
+def test_an_uncertain_verdict_is_measured_on_only_where_that_would_settle_it(quiet, more_steps, advice):
+    doubtful = with_candidate(quiet, verdict=Verdict(bound="uncertain", statement="Uncertain.", more_steps=more_steps))
+    (warning,) = find_doubts(doubtful)
+    assert warning.code == "uncertain"
+    assert warning.text.startswith("The verdict on 1 candidate ")
+    assert warning.text.endswith(advice)
 
 
 QUICK = CacheFill(seconds=0.5, complete=True)

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from tests.runs import AUTOTUNE, DEFAULTS, make_candidate
 from tests.unit.machine import FakeMachine
 from tests.unit.test_profile import ONE, SERIAL, TWO, profile
+from tfpipe.analysis.ranking import gain, is_tie
 from tfpipe.analysis.recommend import recommend
 from tfpipe.analysis.verdict import classify
 from tfpipe.errors import TfpipeError
-from tfpipe.records import Explanation, Interval
+from tfpipe.records import Block, Explanation, Interval
 from tfpipe.runner.reading import TraceReading
 
 
@@ -85,6 +87,23 @@ def test_a_gain_against_what_stands_for_the_user_s_is_always_told(tmp_path):
     (gain,) = run.recommendation.gains
     assert (gain.over, gain.label) == (ONE, ONE)
     assert run.recommendation.summary == f"Use {TWO}: 2.00 times as fast as {ONE}."
+
+
+@pytest.mark.parametrize(("slower", "tied"), [(1.025, True), (1.035, False)])
+def test_what_cannot_be_told_apart_is_a_tie_only_within_what_may_be_given_away(slower, tied):
+    """Eight rounds that differ by 10 % either way, so that the interval holds 1 in both cases."""
+
+    def candidate(settings, step_s):
+        blocks = [
+            Block(kind="step", round=n, warmup_steps=1, steps=1, elapsed_s=s, step_s=(s,), fetch_s=(0.0,))
+            for n, s in enumerate(step_s)
+        ]
+        return replace(make_candidate(settings), blocks=tuple(blocks))
+
+    leader = candidate(DEFAULTS, [1.0] * 8)
+    other = candidate(AUTOTUNE, [slower * factor for factor in (1.1, 1 / 1.1) * 4])
+    assert gain(leader, other).low < 1.0 < gain(leader, other).high
+    assert is_tie(leader, other) == tied
 
 
 @pytest.fixture

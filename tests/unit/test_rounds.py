@@ -143,6 +143,31 @@ def test_what_only_seemed_faster_is_not_recommended(tmp_path):
     assert not run.recommendation.change
 
 
+@pytest.mark.parametrize(
+    ("waits_s", "rounds"),
+    [
+        pytest.param((0.0,), 3, id="sure after three"),
+        pytest.param((0.0, 0.04), 6, id="faster, not surely"),
+        pytest.param((0.064, 0.0), 3, id="not faster"),
+    ],
+)
+def test_a_change_that_may_be_worth_it_is_confirmed_for_longer_though_the_time_is_over(tmp_path, waits_s, rounds):
+    """From the confirmation on the winner waits for ``waits_s`` in turn beside 0.032 s, and each block takes long."""
+    since = 3
+
+    class Late(FakeMachine):
+        def execute(self, request, *, timeout_s=None):
+            number = getattr(request, "round", 0)
+            if number >= since:
+                self.clock.now += 100.0
+                self.fetch_s[TWO] = waits_s[(number - since) % len(waits_s)]
+            return super().execute(request, timeout_s=timeout_s)
+
+    run = profile(Late(fetch_s={SERIAL: 0.032, ONE: 0.032, TWO: 0.0}), tmp_path, time_budget_s=60.0)
+    assert run.confirmed_from == since
+    assert rounds_of(run, TWO) == list(range(since + rounds))
+
+
 @pytest.mark.parametrize("kept", [0.3, 0.5, 0.7, 0.9, 1.0])
 def test_a_resumed_search_repeats_no_decision_and_no_block(tmp_path, search, kept):
     first, one, two = candidates(0, 1, 2)

@@ -68,8 +68,11 @@ def test_uncertain_says_what_would_settle_it():
     """Half width 4 points, 2 points from the cut: four times the steps, so 30 more of 2 s each."""
     verdict = classify(Interval(value=0.07, low=0.03, high=0.11), NO_CONTENTION, steps=10, step_s=2.0)
     assert verdict.statement.endswith("About 30 more steps (60.0 s) would settle it.")
+    assert verdict.more_steps == 30
     on_the_cut = classify(Interval(value=0.05, low=0.03, high=0.07), NO_CONTENTION, steps=10, step_s=2.0)
     assert "too close to the cut" in on_the_cut.statement
+    assert on_the_cut.more_steps is None
+    assert classify(interval(0.3, 0.4), NO_CONTENTION, steps=10, step_s=2.0).more_steps is None
 
 
 def test_contention_that_is_unknown_says_how_far_it_is_from_being_settled():
@@ -87,6 +90,7 @@ def test_what_a_fetch_costs_is_known_no_better_by_more_steps():
         "It lies closer to the cut of 5.0 % than what a fetch costs is known, which no more steps would change: "
         "read it as both."
     )
+    assert stays.more_steps is None
     further = classify(
         Interval(value=0.08, low=0.04, high=0.12), NO_CONTENTION, steps=1000, step_s=0.005, fetch_floor_s=0.00025
     )

@@ -65,11 +65,25 @@ def estimate_floor(floor_blocks: Sequence[Block], fetch_floor_blocks: Sequence[B
         raise ValueError("a fetch floor needs at least one block")
     longest_s = PAUSE * statistics.median(fetch for block in fetch_floor_blocks for fetch in block.fetch_s)
     fetch_s = mean([[fetch for fetch in block.fetch_s if fetch <= longest_s] for block in fetch_floor_blocks])
-    unlike = Estimate(value=0.0, standard_error=FETCH_FLOOR_ERROR * fetch_s.value, degrees_of_freedom=MANY)
     return FloorEstimate(
-        step_s=_mean_step_s(stretches(floor_blocks)) if floor_blocks else None,
-        fetch_s=combine(fetch_s.value, (1.0, fetch_s), (1.0, unlike)),
+        step_s=_floor_step_s(floor_blocks, fetch_s.value) if floor_blocks else None,
+        fetch_s=_known_to(fetch_s, FETCH_FLOOR_ERROR * fetch_s.value),
     )
+
+
+def _floor_step_s(blocks: Sequence[Block], fetch_s: float) -> Estimate:
+    """A device that runs asynchronously is told of a block's first step and waited for after its last. That takes about
+    as long as a fetch, and behind a pipeline that is waited for it is hidden: the floor is known no better."""
+    step_s = _mean_step_s(stretches(blocks))
+    if all(block.synchronous for block in blocks):
+        return step_s
+    return _known_to(step_s, fetch_s / statistics.fmean(block.steps for block in blocks))
+
+
+def _known_to(estimate: Estimate, standard_error: float) -> Estimate:
+    """With another error, which is not estimated from the run."""
+    lasting = Estimate(value=0.0, standard_error=standard_error, degrees_of_freedom=MANY)
+    return combine(estimate.value, (1.0, estimate), (1.0, lasting))
 
 
 def attribute(blocks: Sequence[Block], floor: FloorEstimate) -> Attribution:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Collection, Iterator
 
+from tfpipe.analysis.ranking import is_left_open
 from tfpipe.analysis.statistics import paired_ratio
 from tfpipe.analysis.verdict import INPUT_MODERATE
 from tfpipe.records import Candidate, Run, Warning
@@ -105,12 +106,20 @@ def _disturbed(run: Run) -> Iterator[Warning]:
 
 
 def _uncertain(run: Run) -> Iterator[Warning]:
-    uncertain = [c.label for c in run.candidates if c.verdict is not None and c.verdict.bound == "uncertain"]
-    if uncertain:
+    uncertain = [c for c in run.candidates if c.verdict is not None and c.verdict.bound == "uncertain"]
+    left_open = [c.label for c in uncertain if is_left_open(c)]
+    near = [c.label for c in uncertain if not is_left_open(c)]
+    if left_open:
         yield Warning(
             code="uncertain",
-            text=f"The verdict on {_candidates(uncertain)} is uncertain (such as {uncertain[0]}): the interval "
+            text=f"The verdict on {_candidates(left_open)} is uncertain (such as {left_open[0]}): the interval "
             "straddles a cut. Raise --time-budget or --steps.",
+        )
+    if near:
+        yield Warning(
+            code="uncertain",
+            text=f"The verdict on {_candidates(near)} is nearer a cut than more steps could tell (such as {near[0]}). "
+            "Read it as each of the verdicts that it leaves.",
         )
 
 

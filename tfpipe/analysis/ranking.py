@@ -11,9 +11,9 @@ from tfpipe.records import Candidate, Interval
 
 # Faster by less than this is not worth a line of anyone's code, however surely it was measured.
 WORTHWHILE = 1.02
-# Two candidates further apart than this are no tie, even when their intervals are too wide to separate them:
-# the cheaper might then really be this much slower.
-TIE_LIMIT = 1.05
+# Two candidates further apart than this are no tie, even when their intervals are too wide to separate them: the
+# cheaper might then really be this much slower, and more than 3 % of the throughput is not given away unasked.
+TIE_LIMIT = 1.03
 
 
 def measured(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -77,16 +77,21 @@ def is_tie(leader: Candidate, other: Candidate, *, since: int = 0) -> bool:
     return ratio.value < WORTHWHILE or (ratio.low <= 1.0 and ratio.value < TIE_LIMIT)
 
 
+def is_left_open(candidate: Candidate) -> bool:
+    """Whether more steps would settle the verdict on ``candidate``."""
+    return candidate.verdict is not None and candidate.verdict.more_steps is not None
+
+
 def is_settled(candidates: Sequence[Candidate]) -> bool:
     """Whether more rounds would change neither a verdict nor the ranking at the top.
 
-    Settled means that no verdict is uncertain, and that each candidate is surely slower than the fastest or
+    Settled means that no verdict is left open, and that each candidate is surely slower than the fastest or
     surely within WORTHWHILE of it.
     """
     compared = contenders(candidates)
     if not compared:
         return True
-    if any(c.verdict is not None and c.verdict.bound == "uncertain" for c in compared):
+    if any(is_left_open(c) for c in compared):
         return False
     leader = fastest(compared)
     ratios = [gain(leader, c) for c in compared if c is not leader]

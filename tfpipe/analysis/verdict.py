@@ -52,9 +52,10 @@ def classify(
         contention_fraction = _at_most(contention_fraction, cpu_fraction)
     bound = _bound(input_fraction, contention_fraction)
     statement = _statement(bound, input_fraction, contention_fraction)
-    if bound == "uncertain":
-        statement += " " + _what_would_settle(input_fraction, contention_fraction, steps, step_s, fetch_floor_s)
-    return Verdict(bound=bound, statement=statement)
+    if bound != "uncertain":
+        return Verdict(bound=bound, statement=statement)
+    advice, more_steps = _what_would_settle(input_fraction, contention_fraction, steps, step_s, fetch_floor_s)
+    return Verdict(bound=bound, statement=f"{statement} {advice}", more_steps=more_steps)
 
 
 def _at_most(interval: Interval, most: float) -> Interval:
@@ -75,11 +76,14 @@ def _bound(fraction: Interval, contention: Interval) -> Bound:
 
 def _what_would_settle(
     fraction: Interval, contention: Interval, steps: int, step_s: float, fetch_floor_s: float
-) -> str:
-    """The error that comes from the steps falls with their square root; that of the fetch floor, by which pipelines
-    differ, stays. The squares of both add up to that of the half width, which has to become the distance to the cut."""
+) -> tuple[str, int | None]:
+    """In words and in steps, None where more would not do it or nothing was counted.
+
+    The error that comes from the steps falls with their square root; that of the fetch floor, by which pipelines
+    differ, stays. The squares of both add up to that of the half width, which has to become the distance to the cut.
+    """
     if not steps or not step_s:
-        return "More steps would settle it."
+        return "More steps would settle it.", None
     lasting = LASTING_STANDARD_ERRORS * FETCH_FLOOR_ERROR * fetch_floor_s / step_s
     if fraction.high < INPUT_MODERATE:
         straddled, cut = contention, CONTENDED if contention.value >= CONTENDED else CONTENDED_AT_MOST
@@ -93,13 +97,17 @@ def _what_would_settle(
     if 0 < lasting >= distance:
         return (
             f"It lies closer to the cut of {format_percent(cut)} than what a fetch costs is known, which no more steps "
-            "would change: read it as both."
+            "would change: read it as both.",
+            None,
         )
     needed = steps * (half_width**2 - lasting**2) / (distance**2 - lasting**2) if distance > 0 else math.inf
     if needed > SETTLING_LIMIT * steps:
-        return f"It lies too close to the cut of {format_percent(cut)} for more steps to settle it: read it as both."
+        return (
+            f"It lies too close to the cut of {format_percent(cut)} for more steps to settle it: read it as both.",
+            None,
+        )
     more = max(1, math.ceil(needed) - steps)
-    return f"About {more:,} more steps ({format_seconds(more * step_s)}) would settle it."
+    return f"About {more:,} more steps ({format_seconds(more * step_s)}) would settle it.", more
 
 
 def _statement(bound: Bound, fraction: Interval, contention: Interval) -> str:

@@ -11,6 +11,8 @@ from tfpipe.messages import Length
 MIN_ROUNDS = 3
 # What takes part in a round of confirmation at least: what is recommended, what the user has, and the floor.
 CONFIRMED = 3
+# Rounds of confirmation that time is kept for; three often do. The interval of six is half as wide as that of three.
+CONFIRMING_ROUNDS = 6
 # So many candidates a search should have time to add.
 ADDED = 2
 # And at least this many counted steps of each candidate.
@@ -106,7 +108,7 @@ def make_plan(
     rounds_s = MIN_ROUNDS * (WARMUP_S + BLOCK_S)
     needed_s = (rounds_s + CAPACITY_S + TRACE_S + PROFILER_S) * (candidates + 1)
     if candidates > 1:
-        needed_s += rounds_s * CONFIRMED
+        needed_s += CONFIRMING_ROUNDS * (WARMUP_S + BLOCK_S) * CONFIRMED
     if grows:
         needed_s += rounds_s * (candidates + ADDED + 1) + ADDED * (CAPACITY_S + TRACE_S + PROFILER_S)
     return Plan(floor_step_s=floor_step_s, steps=steps, scale=min(1.0, time_budget_s / needed_s))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from tfpipe.analysis.memory import fits
-from tfpipe.analysis.ranking import gain
+from tfpipe.analysis.ranking import WORTHWHILE, gain
 from tfpipe.analysis.recommend import finalists
 from tfpipe.conditions import free_disk_bytes, memory_limit_bytes, read_conditions
 from tfpipe.errors import TfpipeError
@@ -31,7 +31,7 @@ from tfpipe.messages import (
     Prepared,
     Traced,
 )
-from tfpipe.records import BlockKind
+from tfpipe.records import BlockKind, Run
 from tfpipe.runner.assemble import assemble_run
 from tfpipe.runner.comparable import check_comparable
 from tfpipe.runner.executor import Executor
@@ -50,7 +50,7 @@ from tfpipe.runner.journal import (
     Journal,
     WorkloadPrepared,
 )
-from tfpipe.runner.plan import CONFIRMED, MIN_ROUNDS, PROBE, PROFILER_S, Plan, make_plan
+from tfpipe.runner.plan import CONFIRMED, CONFIRMING_ROUNDS, MIN_ROUNDS, PROBE, PROFILER_S, Plan, make_plan
 from tfpipe.runner.reading import TraceReading
 from tfpipe.runner.search import make_search
 from tfpipe.runner.so_far import SoFar
@@ -58,8 +58,8 @@ from tfpipe.settings import Execution, NamedSettings, PipelineSettings
 
 # Probe and capacity blocks come before the rounds.
 BEFORE_ROUNDS = -1
-# What is recommended, what the user has and all AUTOTUNE are measured side by side at least MIN_ROUNDS times more; up
-# to this often while it is not clear that the first is faster and time is left.
+# What is recommended, what the user has and all AUTOTUNE are measured side by side at least MIN_ROUNDS times more;
+# while it is not clear that the first is faster CONFIRMING_ROUNDS times, and up to this often if time is left.
 MAX_CONFIRMING_ROUNDS = 20
 # A trace of this many events has some 15 MB and stops within seconds; an element-wise map makes about 31 per element,
 # and XProf's viewer ends at 5 million.
@@ -276,7 +276,7 @@ class Profile:
             predictions={n.settings.id: known[n.settings.id] for n in add if n.settings.id in known},
             drop=dict(decision.drop),
             # What has joined gets its rounds: fewer would say nothing.
-            stop=not young and (done or left_s < task_s * (len(alive) + beside) + self._confirming_s()),
+            stop=not young and (done or left_s < task_s * (len(alive) + beside) + self._confirming_s(run)),
         )
 
     def _confirm(self, number: int) -> None:
@@ -297,17 +297,18 @@ class Profile:
                 [*((named, self._so_far.main) for named in alive), *((n, e) for n in between for e in others)],
                 side_by_side=True,
             )
-            if more + 1 >= MIN_ROUNDS and (self._is_confirmed(confirming) or not self._has_time()):
+            if more + 1 >= MIN_ROUNDS and self._is_confirmed_or_late(confirming, rounds=more + 1):
                 return
 
-    def _is_confirmed(self, confirming: Confirming) -> bool:
+    def _is_confirmed_or_late(self, confirming: Confirming, *, rounds: int) -> bool:
         run = assemble_run(self._journal.entries)
         assert run is not None
         chosen, current = (run.candidate(identity) for identity in confirming.candidates[:2])
-        return gain(chosen, current, since=confirming.round).low > 1.0
-
-    def _has_time(self) -> bool:
-        return self._elapsed_s() + self._traces_s() < self._started.time_budget_s
+        over_current = gain(chosen, current, since=confirming.round)
+        if over_current.low > 1.0:
+            return True
+        late = self._elapsed_s() + self._traces_s() >= self._started.time_budget_s
+        return late and (rounds >= CONFIRMING_ROUNDS or over_current.value < WORTHWHILE)
 
     def _measure_round(
         self, number: int, measured: Sequence[tuple[NamedSettings, Execution]], *, side_by_side: bool = False
@@ -436,9 +437,12 @@ class Profile:
         steps_s = [self._so_far.step_s(named.settings.id) for named in self._so_far.alive()]
         return sum(PROFILER_S + sum(self._plan.trace(step_s)) * step_s for step_s in steps_s)
 
-    def _confirming_s(self) -> float:
-        """Seconds that MIN_ROUNDS of confirmation will take."""
-        return 0.0 if self._started.only_current else MIN_ROUNDS * CONFIRMED * self._so_far.task_s()
+    def _confirming_s(self, run: Run) -> float:
+        """Seconds of confirmation to keep: of what might come out still, or all that what did come out may need."""
+        if self._started.only_current:
+            return 0.0
+        found = run.recommendation is not None and run.recommendation.change
+        return (CONFIRMING_ROUNDS if found else MIN_ROUNDS) * CONFIRMED * self._so_far.task_s()
 
     def _elapsed_s(self) -> float:
         """Seconds of measuring, those of an earlier process included."""

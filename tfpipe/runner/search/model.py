@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tfpipe.analysis.operational import build_model
-from tfpipe.analysis.ranking import WORTHWHILE, contenders, fastest, gain, is_tie
+from tfpipe.analysis.ranking import WORTHWHILE, contenders, fastest, gain, is_left_open, is_tie
 from tfpipe.records import Candidate, Prediction, Run
 from tfpipe.runner.search.base import Decision
 from tfpipe.runner.search.expectations import Expectations, expect
@@ -75,7 +75,7 @@ class ModelSearch:
             add=tuple(add),
             drop=drop,
             predictions={n.settings.id: predictions[n.settings.id] for n in add if n.settings.id in predictions},
-            stop=not add and is_best_known(left, run.current, self.tolerance) and _are_verdicts_known(run, left),
+            stop=not add and is_best_known(left, run.current, self.tolerance) and not _is_verdict_left_open(run, left),
         )
 
     def _loses_order_for_nothing(self, settings: PipelineSettings, predictions: Mapping[str, Prediction]) -> bool:
@@ -192,7 +192,7 @@ def _most_to_gain(run: Run, leader: Candidate) -> float:
     return max(leader.step_s.value / run.floor.step_s.value, 1 / (1 - waiting))
 
 
-def _are_verdicts_known(run: Run, left: Sequence[Candidate]) -> bool:
-    """Of what the user has and of the fastest."""
+def _is_verdict_left_open(run: Run, left: Sequence[Candidate]) -> bool:
+    """On what the user has or on the fastest."""
     told = {run.current, fastest(left).id}
-    return not any(c.verdict is not None and c.verdict.bound == "uncertain" for c in left if c.id in told)
+    return any(is_left_open(c) for c in left if c.id in told)
