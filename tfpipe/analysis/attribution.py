@@ -25,6 +25,9 @@ FETCH_FLOOR_ERROR = 0.2
 # machine. A single one of 360 ms among thirty of 0.5 ms made the mean 25 times as long, and the pipelines of that run
 # seem not to wait. Without a pause the longest of forty was at most 2.5 times the median.
 PAUSE = 10
+# Telling an asynchronous device of a block's first step and hearing of the end of its last takes about this long, as a
+# standard error: 0.2 to 0.3 ms in 120 blocks of the simulated device of tests/bench/ground_truth.py.
+BLOCK_ENDS_S = 0.3e-3
 # Enough degrees of freedom for an error that is not estimated from the run.
 MANY = 1000
 
@@ -66,18 +69,18 @@ def estimate_floor(floor_blocks: Sequence[Block], fetch_floor_blocks: Sequence[B
     longest_s = PAUSE * statistics.median(fetch for block in fetch_floor_blocks for fetch in block.fetch_s)
     fetch_s = mean([[fetch for fetch in block.fetch_s if fetch <= longest_s] for block in fetch_floor_blocks])
     return FloorEstimate(
-        step_s=_floor_step_s(floor_blocks, fetch_s.value) if floor_blocks else None,
+        step_s=_floor_step_s(floor_blocks) if floor_blocks else None,
         fetch_s=_known_to(fetch_s, FETCH_FLOOR_ERROR * fetch_s.value),
     )
 
 
-def _floor_step_s(blocks: Sequence[Block], fetch_s: float) -> Estimate:
-    """A device that runs asynchronously is told of a block's first step and waited for after its last. That takes about
-    as long as a fetch, and behind a pipeline that is waited for it is hidden: the floor is known no better."""
+def _floor_step_s(blocks: Sequence[Block]) -> Estimate:
+    """Behind a pipeline that is waited for a device that runs asynchronously has ended its last step when it is waited
+    for, so that the ends of a block are in its floor alone."""
     step_s = _mean_step_s(stretches(blocks))
     if all(block.synchronous for block in blocks):
         return step_s
-    return _known_to(step_s, fetch_s / statistics.fmean(block.steps for block in blocks))
+    return _known_to(step_s, BLOCK_ENDS_S / statistics.fmean(block.steps for block in blocks))
 
 
 def _known_to(estimate: Estimate, standard_error: float) -> Estimate:
