@@ -1,16 +1,17 @@
-"""How far off predictions of steps are that the model makes from a few capacities, before the steps are measured.
+"""How far off predictions of steps are that the model makes from a few capacities, without having seen the steps.
 
     python -m tests.bench.bench_prediction [--workloads NAME,...] [--speeds fast,near,slow] [--candidates 6]
                                            [--rounds 3] [--seconds 0.75] [--budget 900] [--patience 0]
                                            [--seed 0] [--json FILE]
 
-On each workload of ``workloads.py``: the pipeline as it is and what the model then asks for are drained alone, once
-more before each of three simulated steps (a third of the quickest predicted batch, the median one, and half as much
-again); everything else of the grid is predicted for that step, and settings drawn at random that were not drained are
-measured in interleaved rounds. One line for each of them, then a summary. ``spread`` is the half width of the measured
-step's 95 % interval: what no model could undercut. ``informed`` are the errors of a model that has seen the other
-measured steps too, as it has in a run when it proposes what to measure next. Goals, for each of the two: median error
-at most 5 %, 90th percentile at most 15 %; ends with 1 if the first misses one.
+On each workload of ``workloads.py``: the pipeline as it is and what the model then asks for are drained alone. For
+three simulated steps (a third of the quickest predicted batch, the median one, and half as much again) settings drawn
+at random are then measured that were not drained, in rounds in which what was drained is drained again, since
+processors get faster and slower within minutes. One line for each of them, with what the model predicts from the drains
+of these rounds, then a summary. ``spread`` is the half width of the measured step's 95 % interval: what no model could
+undercut. ``informed`` are the errors of a model that has seen the other measured steps too, as it has in a run when it
+proposes what to measure next. Goals, for each of the two: median error at most 5 %, 90th percentile at most 15 %; ends
+with 1 if the first misses one.
 
 Wants a machine without other work; ``--patience`` waits up to so many seconds before each block for others to pause.
 """
@@ -102,15 +103,16 @@ class Bench:
         self._executor.close()
 
     def prepare(self, step: str) -> None:
-        """Begin anew with another step; capacities, which do not depend on it, are kept."""
+        """Begin anew with another step."""
         reply = self._executor.execute(Prepare(workload=self._workload.workload(step)))
         if not isinstance(reply, Prepared):
             raise RuntimeError(f"{self._workload.name}: {reply}")
         self._prepared = reply
+        self._capacities = []
         self._steps = []
 
     def drain(self, settings: PipelineSettings, number: int = -1) -> None:
-        length = Length(warmup_steps=2, warmup_s=0.15, steps=4, seconds=self._seconds)
+        length = Length(warmup_steps=2, warmup_s=0.15, steps=4, seconds=self._seconds / 2)
         measured = self._ask(MeasureCapacity(settings=settings, round=number, length=length))
         self._capacities.append(CandidateMeasured(id=settings.id, measured=measured))
 
@@ -127,21 +129,18 @@ class Bench:
         measured = self._ask(MeasureStep(settings=settings, round=number, length=length))
         self._steps.append(CandidateMeasured(id=settings.id, measured=measured))
 
-    def run(self, *, without_step: PipelineSettings | None = None) -> Run:
-        """What was measured so far; ``without_step`` leaves out the steps of one."""
+    def run(self, *, without_steps: Sequence[PipelineSettings] = ()) -> Run:
+        """What was measured so far; ``without_steps`` leaves out the steps of some."""
         named = tuple(NamedSettings(name="", settings=settings) for settings in self.grid)
-        steps = [
-            entry
-            for entry in self._steps
-            if without_step is None or not isinstance(entry, CandidateMeasured) or entry.id != without_step.id
-        ]
+        left_out = {settings.id for settings in without_steps}
+        steps = [e for e in self._steps if not isinstance(e, CandidateMeasured) or e.id not in left_out]
         beginning = [started(named), WorkloadPrepared(prepared=self._prepared), CandidatesChosen(candidates=named)]
         run = assemble_run([*beginning, *self._capacities, *steps])
         assert run is not None
         return run
 
-    def model(self, *, without_step: PipelineSettings | None = None) -> PipelineModel:
-        model = build_model(self.run(without_step=without_step))
+    def model(self, *, without_steps: Sequence[PipelineSettings] = ()) -> PipelineModel:
+        model = build_model(self.run(without_steps=without_steps))
         assert model is not None
         return model
 
@@ -185,11 +184,9 @@ def bench_workload(
         drawn = random.Random(f"{seed}/{workload.name}").sample(unseen, min(candidates, len(unseen)))
         print(f"{workload.name}: {len(drained)} of {len(bench.grid)} settings drained alone, {len(drawn)} predicted")
         rows = []
-        for number, speed in enumerate(speeds):
-            # The machine changes within minutes, and a block alone is no better than the spell it fell into.
-            for one in drained:
-                bench.drain(one, number)
-            rows += _measure(bench, workload, speed, max(SHORTEST_STEP_S, step_s[speed]), drawn, rounds, seed)
+        for speed in speeds:
+            bench.prepare(f"simulated:{max(SHORTEST_STEP_S, step_s[speed]) * 1e6:.0f}us")
+            rows += _measure(bench, workload.name, speed, drained=drained, drawn=drawn, rounds=rounds, seed=seed)
         return rows
     finally:
         bench.close()
@@ -212,26 +209,26 @@ def _probe(bench: Bench) -> list[PipelineSettings]:
 
 def _measure(
     bench: Bench,
-    workload: BenchWorkload,
+    workload: str,
     speed: str,
-    step_s: float,
+    *,
+    drained: Sequence[PipelineSettings],
     drawn: Sequence[PipelineSettings],
     rounds: int,
     seed: int,
 ) -> list[Row]:
-    bench.prepare(f"simulated:{step_s * 1e6:.0f}us")
     for number in range(rounds):
         bench.measure_floor(number)
         bench.measure_fetch(number)
-    predictor = bench.model()
-    predicted = {one: predictor.predict(one).step_s for one in drawn}
-    for number in range(rounds):
-        order = list(drawn)
+        order = [*drained, *drawn]
         random.Random(f"{seed}/{number}").shuffle(order)
         for one in order:
-            bench.measure_step(one, number)
-        bench.measure_floor(rounds + number)
+            if one in drained:
+                bench.drain(one, number)
+            else:
+                bench.measure_step(one, number)
     run = bench.run()
+    predictor = bench.model(without_steps=drawn)
     rows = []
     for one in drawn:
         measured = run.candidate(one.id).step_s
@@ -239,12 +236,12 @@ def _measure(
         bottleneck = predictor.bottleneck(one)
         rows.append(
             Row(
-                workload=workload.name,
+                workload=workload,
                 speed=speed,
                 settings=_label(one),
                 limit="" if bottleneck is None else bottleneck.limit,
-                predicted_s=predicted[one],
-                informed_s=bench.model(without_step=one).predict(one).step_s,
+                predicted_s=predictor.predict(one).step_s,
+                informed_s=bench.model(without_steps=[one]).predict(one).step_s,
                 measured_s=measured.value,
                 spread=(measured.high - measured.low) / 2 / measured.value,
             )

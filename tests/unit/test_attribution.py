@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfpipe.analysis.attribution import BLOCK_ENDS_S, FETCH_FLOOR_ERROR, attribute, estimate_floor, rate_by_round
+from tfpipe.analysis.attribution import (
+    BLOCK_ENDS_S,
+    FETCH_FLOOR_ERROR,
+    attribute,
+    estimate_floor,
+    mean_step_s,
+    rate_by_round,
+)
 from tfpipe.records import Block, BlockKind
 
 
@@ -72,16 +79,16 @@ def test_how_well_an_empty_fetch_stands_for_another_is_part_of_the_interval():
     assert split.input_fraction.half_width == pytest.approx(1.96 * FETCH_FLOOR_ERROR * 0.0625 / 0.5, rel=0.01)
 
 
-def test_the_floor_of_a_device_that_runs_ahead_is_known_no_better_than_the_ends_of_its_blocks():
+@pytest.mark.parametrize("kind", ["floor", "step"])
+def test_the_step_of_a_device_that_runs_ahead_is_known_no_better_than_the_ends_of_its_blocks(kind):
     """Four blocks of 8 steps that agree exactly."""
 
-    def floor(synchronous: bool):
-        blocks = [block("floor", step_s=0.5, number=n, synchronous=synchronous) for n in range(4)]
-        return estimate_floor(blocks, [block("fetch-floor", fetch_s=0.064)]).step_s
+    def step(synchronous: bool):
+        return mean_step_s([block(kind, step_s=0.5, number=n, synchronous=synchronous) for n in range(4)])
 
-    assert floor(synchronous=True).half_width == 0.0
-    assert floor(synchronous=False).half_width == pytest.approx(1.96 * BLOCK_ENDS_S / 8, rel=0.01)
-    assert floor(synchronous=False).value == 0.5
+    assert step(synchronous=True).half_width == 0.0
+    assert step(synchronous=False).half_width == pytest.approx(1.96 * BLOCK_ENDS_S / 8, rel=0.01)
+    assert step(synchronous=False).value == 0.5
 
 
 def test_a_device_that_runs_ahead_waits_only_for_what_the_step_takes_beyond_the_floor():

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfpipe.analysis.cycles import Stretch, stretches
+from tfpipe.analysis.cycles import stretches
 from tfpipe.analysis.statistics import Estimate, combine, mean, ratio
 from tfpipe.records import Block
 
@@ -26,7 +26,7 @@ FETCH_FLOOR_ERROR = 0.2
 # seem not to wait. Without a pause the longest of forty was at most 2.5 times the median.
 PAUSE = 10
 # Telling an asynchronous device of a block's first step and hearing of the end of its last takes about this long, as a
-# standard error: 0.2 to 0.3 ms in 120 blocks of the simulated device of tests/bench/ground_truth.py.
+# standard error of the block: 0.2 to 0.35 ms in 240 blocks of the simulated device of tests/bench/ground_truth.py.
 BLOCK_ENDS_S = 0.3e-3
 # Enough degrees of freedom for an error that is not estimated from the run.
 MANY = 1000
@@ -69,18 +69,9 @@ def estimate_floor(floor_blocks: Sequence[Block], fetch_floor_blocks: Sequence[B
     longest_s = PAUSE * statistics.median(fetch for block in fetch_floor_blocks for fetch in block.fetch_s)
     fetch_s = mean([[fetch for fetch in block.fetch_s if fetch <= longest_s] for block in fetch_floor_blocks])
     return FloorEstimate(
-        step_s=_floor_step_s(floor_blocks) if floor_blocks else None,
+        step_s=mean_step_s(floor_blocks) if floor_blocks else None,
         fetch_s=_known_to(fetch_s, FETCH_FLOOR_ERROR * fetch_s.value),
     )
-
-
-def _floor_step_s(blocks: Sequence[Block]) -> Estimate:
-    """Behind a pipeline that is waited for a device that runs asynchronously has ended its last step when it is waited
-    for, so that the ends of a block are in its floor alone."""
-    step_s = _mean_step_s(stretches(blocks))
-    if all(block.synchronous for block in blocks):
-        return step_s
-    return _known_to(step_s, BLOCK_ENDS_S / statistics.fmean(block.steps for block in blocks))
 
 
 def _known_to(estimate: Estimate, standard_error: float) -> Estimate:
@@ -100,12 +91,11 @@ def attribute(blocks: Sequence[Block], floor: FloorEstimate) -> Attribution:
     Raises:
         ValueError: no counted steps.
     """
-    in_cycles = stretches(blocks)
-    step_s = _mean_step_s(in_cycles)
+    step_s = mean_step_s(blocks)
     if floor.step_s is None:
         return Attribution(step_s=step_s)
     fetch_floor = floor.fetch_s.value
-    blocked = ratio([[(s.fetch_s - s.steps * fetch_floor, s.step_s) for s in block] for block in in_cycles])
+    blocked = ratio([[(s.fetch_s - s.steps * fetch_floor, s.step_s) for s in block] for block in stretches(blocks)])
     fraction = combine(blocked.value, (1.0, blocked), (1 / step_s.value, floor.fetch_s))
     beyond_floor = combine(
         1 - floor.step_s.value / step_s.value,
@@ -129,12 +119,15 @@ def attribute(blocks: Sequence[Block], floor: FloorEstimate) -> Attribution:
 
 
 def mean_step_s(blocks: Sequence[Block]) -> Estimate:
-    """Seconds per step over all of ``blocks``. Raises ValueError for no counted steps."""
-    return _mean_step_s(stretches(blocks))
+    """Seconds per step over all of ``blocks``; where they ran asynchronously, known no better than their ends.
 
-
-def _mean_step_s(blocks: Sequence[Sequence[Stretch]]) -> Estimate:
-    return ratio([[(stretch.step_s, stretch.steps) for stretch in block] for block in blocks])
+    Raises:
+        ValueError: no counted steps.
+    """
+    step_s = ratio([[(stretch.step_s, stretch.steps) for stretch in block] for block in stretches(blocks)])
+    if all(block.synchronous for block in blocks):
+        return step_s
+    return _known_to(step_s, BLOCK_ENDS_S / statistics.fmean(block.steps for block in blocks))
 
 
 def examples_per_s(step_s: Estimate, batch_size: int) -> Estimate:
