@@ -526,7 +526,8 @@ class Run:
     ``current`` is the candidate that stands for what the user has. ``step``, ``floor`` and ``candidates`` are of the
     fastest execution; ``executions`` has all of them, in the order they were asked for, the first being what the user
     has; empty where only one was asked for. From round ``confirmed_from`` on only what the recommendation is between
-    was measured; None where there was no such round. ``notes`` are facts about the run that are no doubts.
+    was measured; None where there was no such round. ``untried`` are the ids of what the search would have measured
+    too, had there been time. ``notes`` are facts about the run that are no doubts.
     """
 
     tfpipe_version: str
@@ -548,6 +549,7 @@ class Run:
     execution_comparison: ExecutionComparison | None = None
     outlook: Outlook | None = None
     confirmed_from: int | None = None
+    untried: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     timings_s: dict[str, float] = field(default_factory=dict)
 

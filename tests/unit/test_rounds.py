@@ -58,6 +58,7 @@ def test_what_a_search_adds_joins_and_what_it_drops_leaves(tmp_path, search):
     decision = Decision(add=(two,), drop={ONE: "surely slower"}, predictions={TWO: expected})
     script = search(Script((first, one), [decision]))
     run = profile(FakeMachine(fetch_s=WAITS), tmp_path)
+    assert run.untried == ()
     assert rounds_of(run, ONE) == [0, 1, 2]
     assert rounds_of(run, TWO)[:3] == [3, 4, 5]
     assert rounds_of(run, SERIAL)[:6] == [0, 1, 2, 3, 4, 5]
@@ -105,6 +106,10 @@ def test_nothing_is_added_that_there_is_no_time_to_measure(tmp_path, search):
     search(Script((first,), [Decision(add=(two,))]))
     run = profile(FakeMachine(fetch_s=WAITS), tmp_path, time_budget_s=8.0)
     assert [c.id for c in run.candidates] == [SERIAL]
+    assert run.untried == (TWO,)
+    (warning,) = [warning for warning in run.warnings if warning.code == "untried"]
+    assert f"1 more setting that the search would have measured (such as {TWO})" in warning.text
+    assert run.recommendation.summary.endswith("There was no time to try what else may.")
 
 
 def test_a_change_is_measured_once_more_beside_what_there_was(tmp_path):

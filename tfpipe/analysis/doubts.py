@@ -123,6 +123,16 @@ def _uncertain(run: Run) -> Iterator[Warning]:
         )
 
 
+def _untried(run: Run) -> Iterator[Warning]:
+    if run.untried:
+        count = len(run.untried)
+        yield Warning(
+            code="untried",
+            text=f"There was no time for {count} more setting{'' if count == 1 else 's'} that the search would have "
+            f"measured (such as {run.untried[0]}). Raise --time-budget.",
+        )
+
+
 def _epochs_inside(run: Run) -> Iterator[Warning]:
     starts = {c.id: [s for b in c.blocks if b.kind == "step" for s in b.epoch_start_s] for c in run.candidates}
     total = sum(len(of_one) for of_one in starts.values())
@@ -220,6 +230,7 @@ _ALL: tuple[Callable[[Run], Iterator[Warning]], ...] = (
     _few_steps,
     _noisy,
     _uncertain,
+    _untried,
     _retraced,
     _above_floor,
     _capacity_below_rate,

@@ -69,10 +69,11 @@ def recommend(run: Run, max_memory_bytes: int | None = None) -> Recommendation:
     if chosen.step_s is not None and chosen.floor_s:
         headspace = chosen.step_s.value / chosen.floor_s
     speedup = _device_speedup(chosen, run.data.batch_size)
+    summary = _summary(run, chosen, baseline, change, gains)
     recommendation = Recommendation(
         candidate=chosen.id,
         change=change,
-        summary=_unsettled(chosen, leader, over_baseline) if unsettled else _summary(chosen, baseline, change, gains),
+        summary=_unsettled(chosen, leader, over_baseline) if unsettled else summary,
         why=_why(chosen, leader, baseline, ties, headspace, speedup, run.data.batch_size),
         gains=tuple(gains),
         ties=tuple(c.id for c in sorted(ties, key=lambda c: -rate(c))),
@@ -224,12 +225,13 @@ def _unsettled(chosen: Candidate, leader: Candidate, over_baseline: Interval) ->
     )
 
 
-def _summary(chosen: Candidate, baseline: Candidate, change: bool, gains: Sequence[Gain]) -> str:
+def _summary(run: Run, chosen: Candidate, baseline: Candidate, change: bool, gains: Sequence[Gain]) -> str:
     if not change and chosen.verdict is not None and chosen.verdict.bound in ("input-moderate", "input-high"):
         assert chosen.input_fraction is not None
+        hope = "There was no time to try what else may." if run.untried else "What its stages do has to become cheaper."
         return (
             f"No setting that was measured surely helps: {chosen.label} waits for input "
-            f"{format_percent(chosen.input_fraction.value)} of each step. What its stages do has to become cheaper."
+            f"{format_percent(chosen.input_fraction.value)} of each step. {hope}"
         )
     if not change:
         return f"No change worth making: nothing that was measured is surely faster than {chosen.label}."

@@ -77,6 +77,7 @@ def assemble_run(entries: Sequence[Entry]) -> Run | None:
         return None
     floor, candidates = main
     confirming = so_far.confirming
+    decisions = so_far.every(Decided)
     run = Run(
         tfpipe_version=started.tfpipe_version,
         created=started.created,
@@ -92,6 +93,7 @@ def assemble_run(entries: Sequence[Entry]) -> Run | None:
         recommendation=None,
         warnings=(),
         confirmed_from=None if confirming is None else confirming.round,
+        untried=tuple(named.settings.id for named in decisions[-1].no_time) if decisions else (),
         notes=(*prepared.notes, *_unwrapped_note(so_far, floor)),
         timings_s=prepared.timings_s | ({} if finished is None else finished.timings_s),
     )
