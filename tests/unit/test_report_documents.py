@@ -186,7 +186,8 @@ DOCUMENT = """\
   },
   "verdict": {
     "bound": "input-moderate",
-    "statement": "10.8% of a step waits for input."
+    "statement": "10.8% of a step waits for input.",
+    "more_steps": null
   },
   "examples_per_s": {
     "value": 221.2618841832325,
