@@ -106,6 +106,22 @@ def test_what_cannot_be_told_apart_is_a_tie_only_within_what_may_be_given_away(s
     assert is_tie(leader, other) == tied
 
 
+def test_what_is_surely_faster_is_not_hidden_by_what_may_be_faster_still(tmp_path):
+    """One candidate has joined late and was lucky in two of its three rounds."""
+    run = run_with(tmp_path, {SERIAL: 0.064, ONE: 0.01, TWO: 0.0})
+    lucky = run.candidate(TWO)
+    steps = [b for b in lucky.blocks if b.kind == "step"][:3]
+    uneven = [
+        replace(b, step_s=tuple(s * factor for s in b.step_s), elapsed_s=b.elapsed_s * factor)
+        for b, factor in zip(steps, (0.5, 0.5, 3.0), strict=True)
+    ]
+    late = replace(lucky, blocks=(*(b for b in lucky.blocks if b.kind != "step"), *uneven))
+    others = tuple(c for c in run.candidates if c.id != TWO)
+    recommendation = recommend(replace(run, candidates=(*others, late), confirmed_from=None))
+    assert recommendation.candidate == ONE
+    assert recommendation.change
+
+
 @pytest.fixture
 def noisy_run(tmp_path):
     """Something is much faster, but not surely."""

@@ -53,12 +53,12 @@ def recommend(run: Run, max_memory_bytes: int | None = None) -> Recommendation:
     # Of one round nothing can be said; only a run that was cut off has such candidates beside others.
     allowed = [c for c in allowed if c is baseline or len(rounds(c)) > 1] or allowed
     since, confirmed = _confirmed(run, allowed, baseline)
-    leader = fastest(confirmed, since=since)
+    leader = _leader(confirmed, baseline, since)
     equal = [c for c in confirmed if c is leader or is_tie(leader, c, since=since)]
     over_baseline = gain(leader, baseline, since=since)
     # Whatever differs between pipelines beside a host-bound step is no reason to change them.
     may_change = advice is None or advice.change_pipeline
-    change = may_change and (baseline not in allowed or (over_baseline.low > 1.0 and over_baseline.value >= WORTHWHILE))
+    change = may_change and (baseline not in allowed or _is_surely_worth_it(over_baseline))
     # What one would write without thinking is kept unless something is surely faster; then the cheapest of the
     # fastest is taken.
     chosen = min(equal, key=lambda c: cost(c, baseline.settings)) if change else baseline
@@ -150,6 +150,17 @@ def cost(candidate: Candidate, baseline: PipelineSettings) -> tuple[float, float
     distance = sum(getattr(settings, f.name) != getattr(baseline, f.name) for f in fields(settings))
     distance += len(settings.overrides or ())
     return step, threads, distance
+
+
+def _leader(confirmed: Sequence[Candidate], baseline: Candidate, since: int) -> Candidate:
+    """The fastest; of those that are surely faster than the baseline where that one may owe it to chance."""
+    sure = [c for c in confirmed if c is not baseline and _is_surely_worth_it(gain(c, baseline, since=since))]
+    leader = fastest(confirmed, since=since)
+    return fastest(sure, since=since) if sure and leader not in sure else leader
+
+
+def _is_surely_worth_it(over_baseline: Interval) -> bool:
+    return over_baseline.low > 1.0 and over_baseline.value >= WORTHWHILE
 
 
 def _baseline(run: Run, compared: Sequence[Candidate]) -> Candidate:
