@@ -26,7 +26,8 @@ FETCH_FLOOR_ERROR = 0.2
 # seem not to wait. Without a pause the longest of forty was at most 2.5 times the median.
 PAUSE = 10
 # Telling an asynchronous device of a block's first step and hearing of the end of its last takes about this long, as a
-# standard error of the block: 0.2 to 0.35 ms in 240 blocks of the simulated device of tests/bench/ground_truth.py.
+# standard error of the block: 0.2 to 0.35 ms in most of 240 blocks of the simulated device of
+# tests/bench/ground_truth.py.
 BLOCK_ENDS_S = 0.3e-3
 # Enough degrees of freedom for an error that is not estimated from the run.
 MANY = 1000

@@ -69,11 +69,11 @@ def recommend(run: Run, max_memory_bytes: int | None = None) -> Recommendation:
     if chosen.step_s is not None and chosen.floor_s:
         headspace = chosen.step_s.value / chosen.floor_s
     speedup = _device_speedup(chosen, run.data.batch_size)
-    summary = _summary(run, chosen, baseline, change, gains)
+    summary = _unsettled(chosen, leader, over_baseline) if unsettled else _summary(run, chosen, baseline, change, gains)
     recommendation = Recommendation(
         candidate=chosen.id,
         change=change,
-        summary=_unsettled(chosen, leader, over_baseline) if unsettled else summary,
+        summary=summary,
         why=_why(chosen, leader, baseline, ties, headspace, speedup, run.data.batch_size),
         gains=tuple(gains),
         ties=tuple(c.id for c in sorted(ties, key=lambda c: -rate(c))),

@@ -93,7 +93,7 @@ def assemble_run(entries: Sequence[Entry]) -> Run | None:
         recommendation=None,
         warnings=(),
         confirmed_from=None if confirming is None else confirming.round,
-        untried=tuple(named.settings.id for named in decisions[-1].no_time) if decisions else (),
+        untried=tuple(named.settings.id for named in decisions[-1].untried) if decisions else (),
         notes=(*prepared.notes, *_unwrapped_note(so_far, floor)),
         timings_s=prepared.timings_s | ({} if finished is None else finished.timings_s),
     )

@@ -64,7 +64,8 @@ class Decided(_Entry, frozen=True):
     """What the search made of the rounds up to ``round``.
 
     ``add`` takes part from the next one on, with what was expected of them by id; ``drop`` is not measured any further
-    (ids and why), but what was measured stays; ``stop`` ends the search. ``no_time`` would have joined too.
+    (ids and why), but what was measured stays; ``stop`` ends the search. ``untried`` would have joined too, had there
+    been time.
     """
 
     round: int
@@ -72,7 +73,7 @@ class Decided(_Entry, frozen=True):
     predictions: dict[str, Prediction] = {}
     drop: dict[str, str] = {}
     stop: bool = False
-    no_time: tuple[NamedSettings, ...] = ()
+    untried: tuple[NamedSettings, ...] = ()
 
 
 class Confirming(_Entry, frozen=True):

@@ -11,7 +11,7 @@ from tfpipe.messages import Length
 MIN_ROUNDS = 3
 # What takes part in a round of confirmation at least: what is recommended, what the user has, and the floor.
 CONFIRMED = 3
-# Rounds of confirmation that time is kept for; three often do. The interval of six is half as wide as that of three.
+# Rounds of confirmation that time is kept for; three often do. The interval of six is about half as wide.
 CONFIRMING_ROUNDS = 6
 # So many candidates a search should have time to add.
 ADDED = 2

@@ -275,7 +275,7 @@ class Profile:
             add=add,
             predictions={n.settings.id: known[n.settings.id] for n in add if n.settings.id in known},
             drop=dict(decision.drop),
-            no_time=decision.add[len(add) :],
+            untried=decision.add[len(add) :],
             # What has joined gets its rounds: fewer would say nothing.
             stop=not young and (done or left_s < task_s * (len(alive) + beside) + self._confirming_s(run)),
         )
