@@ -16,7 +16,8 @@ from tests.unit.paper_pipeline import CALLS, Setting, World, overrides_of, simul
 from tests.unit.test_report_user_pipeline import make_site
 from tfpipe.analysis.operational import PipelineModel, build_model, prediction_errors
 from tfpipe.analysis.operational.costs import residence_s, split_costs
-from tfpipe.analysis.operational.laws import bounds, buffered_step_s, ordered_rate
+from tfpipe.analysis.operational.laws import asleep, bounds, buffered_step_s, ordered_rate
+from tfpipe.analysis.operational.seen import Point, Seen
 from tfpipe.analysis.operational.shape import distance, shape_of
 from tfpipe.records import Block, Node, Pipeline, Prediction
 from tfpipe.runner.proposals import POOL
@@ -261,6 +262,47 @@ def test_every_resource_has_its_bound() -> None:
         ("calls", "data.py:2:map"): pytest.approx(4 / (6 * MS)),
         ("thread", "data.py:2:map"): pytest.approx(1000),
     }
+
+
+# Processor time of an example outside its stages, in us, by (calls, threads): numbers that are shuffled and jittered
+# one by one (tiny_elements of tests/bench/workloads.py), drained alone on 2 cores with TensorFlow 2.21.
+WAKING_US = {
+    (1, 2): 34, (2, 2): 23, (4, 2): 19, (16, 2): 4, (2, 4): 37, (4, 4): 27, (16, 4): 14, (2, 16): 52, (4, 16): 51,
+    (16, 16): 35,
+}  # fmt: skip
+
+
+def calls_on(calls: int, threads: int) -> Any:
+    return shape_of(
+        overrides_of(Setting(calls=calls, threads=threads)), users_pipeline(python=False), cores=2, batch_size=16
+    )
+
+
+def test_threads_are_woken_as_often_as_was_measured() -> None:
+    chances = {pair: asleep(calls_on(*pair)) for pair in WAKING_US}
+    waking_us = sum(us * chances[pair] for pair, us in WAKING_US.items()) / sum(c**2 for c in chances.values())
+    assert max(abs(waking_us * chances[pair] - us) for pair, us in WAKING_US.items()) < waking_us / 6
+    serial = replace(Setting(), calls=None, fused=False)
+    assert asleep(shape_of(overrides_of(serial), users_pipeline(python=False), cores=2, batch_size=16)) == 0
+
+
+def test_calls_that_queue_spare_waking_threads_where_these_do_little() -> None:
+    def seen_from(cpu_s: float, stage_s: float) -> Seen:
+        residence = {"data.py:2:map": stage_s, "data.py:3:batch": 0.0}
+        one = Point(shape=calls_on(2, 2), rate=2 / cpu_s, cpu_s=cpu_s, residence=residence)
+        return Seen([one], cores=2, batch_size=16)
+
+    def times(seen: Seen, calls: int, threads: int) -> float:
+        there, here = calls_on(calls, threads), calls_on(2, 2)
+        rate, now = (seen.rate(shape, seen.costs(shape), cores=2) for shape in (there, here))
+        return rate / now
+
+    little, much = seen_from(50e-6, 20e-6), seen_from(5030e-6, 5000e-6)
+    # 20 us of work and 30 of waking with a chance of 1/2, which becomes 2/18, and 16/18 on as many threads as calls.
+    assert times(little, 16, 2) == pytest.approx(50 / (20 + 30 * 4 / 18), rel=0.01)
+    assert times(little, 2, 16) == pytest.approx(50 / (20 + 30 * 32 / 18), rel=0.01)
+    assert times(little, 16, 16) == pytest.approx(1.0, rel=0.01)
+    assert times(much, 16, 2) == pytest.approx(1.0, rel=0.01)
 
 
 def test_calls_that_queue_for_a_core_do_not_cost_more() -> None:

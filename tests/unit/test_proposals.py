@@ -10,32 +10,43 @@ import pytest
 from tests.unit.test_report_user_pipeline import make_site
 from tfpipe.errors import UsageError
 from tfpipe.records import Pipeline
-from tfpipe.runner.proposals import CURRENT, POOL, propose_candidates
-from tfpipe.sites import END_PREFETCH, Finding, Reorder, Site
+from tfpipe.runner.proposals import CURRENT, POOL, REWRITES, propose_candidates
+from tfpipe.sites import END_PREFETCH, Finding, Reorder, Site, Stage
 
 CALLS = make_site("d.py:1:map(num_parallel_calls)", "d.py")
 ORDER = replace(CALLS, id="d.py:1:map(order)", stage="d.py:1:map", kind="order", axis="order", partner="d.py:2:batch")
 NO_PREFETCH = make_site(END_PREFETCH, "d.py", kind="end", method="prefetch", axis="prefetch_depth", value=0)
 
 
+STAGES = tuple(
+    Stage(id=f"d.py:{line}:{method}", file="d.py", line=line, method=method)
+    for line, method in enumerate(("range", "map", "batch"))
+)
+BATCH_CALLS = replace(
+    CALLS, id="d.py:2:batch(num_parallel_calls)", stage="d.py:2:batch", method="batch", axis="batch_parallelism"
+)
+
+
 def last_prefetch(value: Any) -> Site:
     return make_site("d.py:3:prefetch(buffer_size)", "d.py", axis="prefetch_depth", value=value, written=True)
 
 
-def pipeline(*sites: Site, verdict: Any = None) -> Pipeline:
+def pipeline(*sites: Site, verdict: Any = None, stages: tuple[Stage, ...] = ()) -> Pipeline:
     reorders = ()
     if verdict is not None:
         reorders = (
             Reorder(map_stage="d.py:1:map", batch_stage="d.py:2:batch", verdict=verdict, reason=None, text="text"),
         )
     return Pipeline(
-        reference="d.py:make", arguments=(), root="/", sites=sites, stages=(), findings=(),
+        reference="d.py:make", arguments=(), root="/", sites=sites, stages=stages, findings=(),
         reorders=reorders, build_s=0.1,
     )  # fmt: skip
 
 
-def proposed(*sites: Site, verdict: Any = None, **knobs: str) -> dict[str, dict[str, Any]]:
-    found = propose_candidates(pipeline(*sites, verdict=verdict), knobs, cores=2, yes=False)
+def proposed(
+    *sites: Site, verdict: Any = None, stages: tuple[Stage, ...] = (), **knobs: str
+) -> dict[str, dict[str, Any]]:
+    found = propose_candidates(pipeline(*sites, verdict=verdict, stages=stages), knobs, cores=2, yes=False)
     assert found[0] == CURRENT
     return {named.name: dict(named.settings.overrides or ()) for named in found[1:]}
 
@@ -54,6 +65,28 @@ def test_a_missing_prefetch_is_part_of_what_is_tried() -> None:
     assert found["prefetch 2 at the end"] == {END_PREFETCH: 2}
     assert found["2 calls in parallel, prefetch 2"] == {END_PREFETCH: 2, CALLS.id: 2}
     assert found["all AUTOTUNE"] == {END_PREFETCH: "auto", CALLS.id: "auto"}
+
+
+def test_a_batch_that_the_map_in_front_fills_gets_no_calls_of_its_own() -> None:
+    """They would keep TensorFlow from running both as one stage."""
+    sites = (CALLS, BATCH_CALLS, ORDER, last_prefetch(2))
+    found = proposed(*sites, verdict="equal", stages=STAGES)
+    assert found["2 calls in parallel"] == {CALLS.id: 2}
+    assert BATCH_CALLS.id not in found["16 calls in flight on 16 threads"]
+    assert BATCH_CALLS.id not in found["all AUTOTUNE"]
+    assert found["batch before map, AUTOTUNE"].items() >= {(BATCH_CALLS.id, "auto"), (ORDER.id, "batch-map")}
+
+    shuffled = (*STAGES[:2], Stage(id="d.py:2:shuffle", file="d.py", line=2, method="shuffle"), STAGES[2])
+    assert proposed(*sites, stages=shuffled)["2 calls in parallel"] == {CALLS.id: 2, BATCH_CALLS.id: 2}
+    off = make_site(REWRITES, "d.py", kind="option", axis="rewrites", value=False, written=True)
+    assert proposed(*sites, off, stages=STAGES)["2 calls in parallel"] == {CALLS.id: 2, BATCH_CALLS.id: 2}
+
+
+def test_calls_that_a_batch_has_are_turned_with_the_others() -> None:
+    written = replace(BATCH_CALLS, value=4, written=True)
+    assert proposed(CALLS, written, last_prefetch("auto"), stages=STAGES)["all AUTOTUNE"] == {
+        CALLS.id: "auto", written.id: "auto",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("verdict", "offered"), [("equal", True), ("different", False), ("refused", False)])

@@ -23,7 +23,7 @@ from tfpipe.runner.search.knobs import axes_of, expense, is_cheaper, knob_values
 from tfpipe.runner.search.model import ModelSearch
 from tfpipe.runner.search.space import overrides_around, settings_around
 from tfpipe.settings import ORDERS, NamedSettings, PipelineSettings
-from tfpipe.sites import END_OPTIONS, END_PREFETCH, Axis, Site, SiteValue
+from tfpipe.sites import END_OPTIONS, END_PREFETCH, Axis, Site, SiteValue, Stage
 
 READ, MAP, BATCH = "d.py:3:interleave", "d.py:4:map", "d.py:5:batch"
 
@@ -43,8 +43,11 @@ def site(stage: str, argument: str, axis: Axis, value: SiteValue = None, *, writ
     )
 
 
-def pipeline(*, cycle: SiteValue = None, calls: SiteValue = None) -> Pipeline:
-    """interleave, map, batch; ``cycle`` and ``calls`` as the interleave was written."""
+def pipeline(
+    *, cycle: SiteValue = None, calls: SiteValue = None, batch_calls: SiteValue = None, fused: bool = False
+) -> Pipeline:
+    """interleave, map, batch; ``cycle`` and ``calls`` as the interleave was written. The map may be ``fused`` with the
+    batch, which was written with ``batch_calls``."""
     return Pipeline(
         reference="d.py:make",
         arguments=(),
@@ -53,12 +56,16 @@ def pipeline(*, cycle: SiteValue = None, calls: SiteValue = None) -> Pipeline:
             site(READ, "cycle_length", "cycle_length", cycle, written=cycle is not None),
             site(READ, "num_parallel_calls", "interleave_parallelism", calls, written=calls is not None),
             site(MAP, "num_parallel_calls", "map_parallelism"),
-            site(BATCH, "num_parallel_calls", "batch_parallelism"),
+            site(BATCH, "num_parallel_calls", "batch_parallelism", batch_calls, written=batch_calls is not None),
             site("end:prefetch", "buffer_size", "prefetch_depth", 0),
             site(END_OPTIONS, "threading.private_threadpool_size", "threadpool"),
             site(END_OPTIONS, "deterministic", "deterministic"),
         ),
-        stages=(),
+        stages=tuple(
+            Stage(id=stage, file="d.py", line=3, method=stage.rpartition(":")[2])
+            for stage in (READ, MAP, BATCH)
+            if fused
+        ),
         findings=(),
         reorders=(),
         build_s=0.0,
@@ -144,8 +151,11 @@ def test_a_built_in_data_set_s_settings_leave_its_shuffle_buffer_alone(cores):
     assert {s.order for s in around} == set(ORDERS["cifar100"])
     calls = {s.map_parallelism for s in around if isinstance(s.map_parallelism, int)}
     assert max(calls) > cores
-    # More calls than threads is what a pool is for, and the only thing.
-    assert all((s.threadpool is not None) == (s.map_parallelism > cores) for s in around if s.map_parallelism in calls)
+    # A pool is for as many threads as there are calls, where those are more than the cores; they may also queue.
+    pools = {(s.map_parallelism, s.threadpool) for s in around if s.map_parallelism in calls}
+    assert {n: {pool for calls, pool in pools if calls == n} for n in calls} == {
+        n: {None, n} if n > cores else {None} for n in calls
+    }
 
 
 def test_what_cannot_fit_is_not_proposed():
@@ -212,6 +222,20 @@ def test_the_space_around_a_pipeline_turns_every_knob():
         DETERMINISTIC: {False},
     }.items():
         assert values <= {overrides.get(knob) for overrides in found}, knob
+
+
+@pytest.mark.parametrize("written", [None, 2, "auto"])
+def test_a_batch_that_a_map_can_fill_has_no_calls_of_its_own(written):
+    """They keep TensorFlow from running map and batch as one stage."""
+    made, batch = pipeline(batch_calls=written, fused=True), f"{BATCH}(num_parallel_calls)"
+    found = [dict(n.settings.overrides) for n in overrides_around(made, cores=2)]
+    assert {overrides.get(batch, written) for overrides in found} == {None}
+    assert ({batch: None} in found) == (written is not None)
+
+
+def test_a_batch_that_no_map_fills_is_turned_with_the_others():
+    for overrides in (dict(n.settings.overrides) for n in overrides_around(pipeline(), cores=2)):
+        assert overrides.get(f"{MAP}(num_parallel_calls)") == overrides.get(f"{BATCH}(num_parallel_calls)")
 
 
 def test_what_is_written_already_is_no_override():

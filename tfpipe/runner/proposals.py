@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfpipe.analysis.operational.shape import shape_of
 from tfpipe.errors import UsageError
 from tfpipe.records import Pipeline
 from tfpipe.runner.candidates import KNOBS
@@ -95,28 +96,29 @@ def _turn(pipeline: Pipeline, knob: str, value: Any, flag: str) -> Overrides:
 
 
 def _worth_trying(pipeline: Pipeline, cores: int) -> list[tuple[str, Overrides]]:
-    auto = _parallel(pipeline, "auto")
+    auto = _parallel(pipeline, "auto", {})
     prefetch = _prefetch(pipeline, 2)
     and_prefetch = ", prefetch 2" if prefetch else ""
     prefetch_auto = _prefetch(pipeline, "auto")
     batch_first = _batch_first(pipeline)
     wide = _wide_interleave(pipeline)
-    latency: Overrides = {**_parallel(pipeline, LATENCY_CALLS), **wide, POOL: LATENCY_CALLS}
+    latency: Overrides = {**_parallel(pipeline, LATENCY_CALLS, {}), **wide, POOL: LATENCY_CALLS}
     proposals: list[tuple[str, Overrides]] = [
         ("prefetch 2 at the end", prefetch),
         ("all AUTOTUNE", {**auto, **prefetch_auto}),
-        (f"{cores} calls in parallel{and_prefetch}", {**_parallel(pipeline, cores), **prefetch}),
+        (f"{cores} calls in parallel{and_prefetch}", {**_parallel(pipeline, cores, {}), **prefetch}),
         (f"{LATENCY_CALLS} calls in flight on {LATENCY_CALLS} threads{and_prefetch}", {**latency, **prefetch}),
     ]
     if wide:
         proposals.append(("wide interleave, AUTOTUNE", {**auto, **wide, **prefetch_auto}))
+    auto_batched = _parallel(pipeline, "auto", batch_first)
     if batch_first:
         proposals.append((f"batch before map{and_prefetch}", {**batch_first, **prefetch}))
-        proposals.append(("batch before map, AUTOTUNE", {**auto, **batch_first, **prefetch_auto}))
+        proposals.append(("batch before map, AUTOTUNE", {**auto_batched, **batch_first, **prefetch_auto}))
     suggested = [finding for finding in pipeline.findings if finding.sites]
     proposals += [(suggestion_name(finding), _suggested([finding])) for finding in suggested]
     if suggested:
-        everything: Overrides = {**auto, **batch_first, **_suggested(suggested), **prefetch_auto}
+        everything: Overrides = {**auto_batched, **batch_first, **_suggested(suggested), **prefetch_auto}
         proposals.append((f"{' and '.join(map(suggestion_name, suggested))}, AUTOTUNE", everything))
     if any(site.axis == "rewrites" and site.written and site.value is False for site in pipeline.sites):
         proposals.append(("TensorFlow's rewrites back on", {REWRITES: True}))
@@ -136,12 +138,23 @@ def _suggested(findings: Sequence[Finding]) -> Overrides:
     return {site: finding.value for finding in findings for site in finding.sites}
 
 
-def _parallel(pipeline: Pipeline, calls: OverrideValue) -> Overrides:
-    """``calls`` on every parallel axis; an interleave never gets more calls than its cycle has files, which
-    TensorFlow refuses."""
+def filled_batches(pipeline: Pipeline, overrides: Overrides) -> frozenset[str]:
+    """The batches that the map in front of them fills, if they have no calls of their own: those keep TensorFlow from
+    running both as one stage."""
+    without = overrides | dict.fromkeys(site.id for site in sites_on("batch_parallelism", pipeline.sites))
+    settings = PipelineSettings(overrides=tuple(sorted(without.items())))
+    return shape_of(settings, pipeline, cores=1, batch_size=1).fused
+
+
+def _parallel(pipeline: Pipeline, calls: OverrideValue, beside: Overrides) -> Overrides:
+    """``calls`` on every parallel axis ``beside`` other overrides; none at a batch that a map fills, and at an
+    interleave never more than its cycle has files, which TensorFlow refuses."""
     overrides: Overrides = {}
+    filled = filled_batches(pipeline, beside)
     for axis in PARALLEL_AXES:
         for site in sites_on(axis, pipeline.sites):
+            if site.stage in filled and not site.written:
+                continue
             limit = _cycle_length(pipeline, site) if axis == "interleave_parallelism" else None
             value = min(calls, limit) if isinstance(calls, int) and isinstance(limit, int) else calls
             if not site.written or site.value != value:

@@ -18,7 +18,8 @@ and the least of these, the bottleneck's, is what a pipeline with enough buffers
 - *a thread*: the stages between two that work ahead run one after the other in one thread, so D is the sum of their
   residences: Amdahl's serial part (AFIPS 1967), whose time no number of calls shortens.
 
-Plumber (Kuchnik et al., MLSys 2022) bounds tf.data pipelines by the processors in this way.
+Plumber (Kuchnik et al., MLSys 2022) bounds tf.data pipelines by the processors in this way. Of the processor time a
+part goes into waking threads, the less the more calls queue for each (``asleep``).
 
 **Order.** A stage that keeps the order of m calls holds finished results back until those before them are done, and
 begins no new call meanwhile: of any m examples in a row the slowest delays all. There is no closed form;
@@ -108,6 +109,19 @@ def ordered_rate(durations_s: Sequence[float], *, calls: int, threads: int) -> f
         heapq.heappush(free, done)
         out.append(max(done, out[-1]) if out else done)
     return count / (out[-1] - out[count - 1])
+
+
+def asleep(shape: Shape) -> float:
+    """The chance that a thread of the pool has run out of calls and must be woken for the next; 0 without any calls.
+
+    ``C`` calls go round between ``T`` threads and the one that begins and hands out. In a closed network of N stations
+    that are alike each is idle for (N - 1) / (C + N - 1) of the time (Gordon and Newell, "Closed Queuing Systems with
+    Exponential Servers", Operations Research 15, 1967; the bound of Zahorjan et al., "Balanced Job Bound Analysis of
+    Queueing Networks", CACM 25, 1982), here T / (T + C). Where the function does little, waking is most of what an
+    example costs: ``tests/unit/test_operational.py`` has what was measured for ten pairs of calls and threads.
+    """
+    calls = sum(stage.calls for stage in shape.stages if stage.pooled and stage.ahead and stage.kind != "batch")
+    return shape.threads / (shape.threads + calls) if calls else 0.0
 
 
 def held_ahead(shape: Shape) -> float:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tfpipe.analysis.operational.costs import Costs, Residence, residence_s, split_costs
-from tfpipe.analysis.operational.laws import Bound, bounds, ordered_rate
+from tfpipe.analysis.operational.laws import Bound, asleep, bounds, ordered_rate
 from tfpipe.analysis.operational.shape import Shape, distance, shape_of
 from tfpipe.records import Candidate, Run
 
@@ -98,7 +98,9 @@ class Seen:
 
     def costs(self, shape: Shape) -> Costs:
         """What an example costs at each stage of ``shape``."""
-        logs = [(distance(shape, point.shape), math.log(max(point.cpu_s, 1e-12))) for point in self._points]
+        logs = [
+            (distance(shape, point.shape), math.log(max(_cpu_s(point, own, shape), 1e-12))) for point, own in self._own
+        ]
         return self._split(shape, cpu_s=math.exp(weighed(logs)))
 
     def rate(self, shape: Shape, costs: Costs, *, cores: int) -> float:
@@ -153,11 +155,16 @@ class Seen:
         return found
 
     @cached_property
+    def _own(self) -> list[tuple[Point, Costs]]:
+        """What an example cost at each point."""
+        return [(point, self._split(point.shape, cpu_s=point.cpu_s)) for point in self._points]
+
+    @cached_property
     def _factors(self) -> list[tuple[Point, str, float]]:
         """For each point what limits it, and the logarithm of what the law is off by."""
         found = []
-        for point in self._points:
-            tightest = self.tightest(point.shape, self._split(point.shape, cpu_s=point.cpu_s), cores=self._cores)
+        for point, own in self._own:
+            tightest = self.tightest(point.shape, own, cores=self._cores)
             limit, rate = ("", point.rate) if tightest is None else (tightest.limit, tightest.rate)
             found.append((point, limit, math.log(point.rate / rate)))
         return found
@@ -216,6 +223,12 @@ class Seen:
             durations += batch
         mean = statistics.fmean(durations)
         return [duration / mean for duration in durations]
+
+
+def _cpu_s(point: Point, own: Costs, shape: Shape) -> float:
+    """What an example costs under ``shape``, whose threads are woken more or less often than those of ``point``."""
+    here, there = asleep(point.shape), asleep(shape)
+    return point.cpu_s + (own.handing_s * (there / here - 1) if here and there else 0.0)
 
 
 def weighed(values: Sequence[tuple[float, float]]) -> float:

@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfpipe.records import Pipeline
-from tfpipe.runner.proposals import DETERMINISTIC, LATENCY_CALLS, PARALLEL_AXES, POOL, Overrides, propose_candidates
+from tfpipe.runner.proposals import (
+    DETERMINISTIC,
+    LATENCY_CALLS,
+    PARALLEL_AXES,
+    POOL,
+    Overrides,
+    filled_batches,
+    propose_candidates,
+)
 from tfpipe.runner.search.knobs import KnobValues, axes_of, cycle_length, expense, knob_values
 from tfpipe.settings import Depth, NamedSettings, Order, Parallelism, PipelineSettings
 from tfpipe.sites import END_PREFETCH, OverrideValue, Site, sites_on
@@ -109,8 +117,9 @@ def settings_around(current: PipelineSettings, *, orders: Sequence[Order], cores
 
 
 def overrides_around(pipeline: Pipeline, *, cores: int) -> list[NamedSettings]:
-    """Settings of a user's pipeline: calls in parallel at all its stages, threads to match, the last prefetch's depth
-    and order within batches, with none, one or two of the other changes that are worth trying."""
+    """Settings of a user's pipeline: calls in parallel at all its stages but batches that a map fills, the threads they
+    run on, the last prefetch's depth and order within batches, with none, one or two of the other changes that are
+    worth trying."""
     proposals = [dict(n.settings.overrides or ()) for n in propose_candidates(pipeline, {}, cores=cores, yes=True)]
     prefetches = sites_on("prefetch_depth", pipeline.sites)
     last = [site for site in prefetches if site.id == END_PREFETCH] or prefetches[-1:]
@@ -120,16 +129,22 @@ def overrides_around(pipeline: Pipeline, *, cores: int) -> list[NamedSettings]:
     changes = [change for p in proposals if (change := {k: v for k, v in p.items() if k not in varied})]
     unlike = [change for index, change in enumerate(changes) if change not in changes[:index]]
     together: list[Overrides] = [{}, *unlike, *(one | other for one, other in itertools.combinations(unlike, 2))]
+    batch_calls = sites_on("batch_parallelism", pipeline.sites)
+    there = dict.fromkeys(site.id for site in batch_calls)
+    there |= {site.id: site.value for site in pipeline.sites if site.written}
     found = []
-    for change, (calls, pool), depth, order in itertools.product(
-        together, _calls_and_pools(cores), depths, ({}, {DETERMINISTIC: False})
-    ):
-        overrides = change | depth | order | ({} if pool is None else {POOL: pool})
-        if calls is not None:
-            overrides |= _calls_everywhere(pipeline, calls, overrides, cores=cores)
-        written = {site.id: site.value for site in pipeline.sites if site.written}
-        turned = sorted((k, v) for k, v in overrides.items() if k not in written or written[k] != v)
-        found.append(NamedSettings(name="", settings=PipelineSettings(overrides=tuple(turned))))
+    for change in together:
+        filled = filled_batches(pipeline, change)
+        by_map: Overrides = {site.id: None for site in batch_calls if site.stage in filled}
+        for (calls, pool), depth, order in itertools.product(
+            _calls_and_pools(cores), depths, ({}, {DETERMINISTIC: False})
+        ):
+            overrides = change | depth | order | ({} if pool is None else {POOL: pool})
+            if calls is not None:
+                overrides |= _calls_everywhere(pipeline, calls, overrides, cores=cores)
+            overrides |= by_map
+            turned = sorted((k, v) for k, v in overrides.items() if k not in there or there[k] != v)
+            found.append(NamedSettings(name="", settings=PipelineSettings(overrides=tuple(turned))))
     return found
 
 
@@ -147,13 +162,14 @@ def _calls_everywhere(pipeline: Pipeline, calls: OverrideValue, overrides: Overr
 
 
 def _calls_and_pools(cores: int) -> list[tuple[Parallelism, int | None]]:
-    """Calls in parallel and the threads they need: up to the cores those that are there, and beyond them, for calls
-    that wait instead of computing, as many as calls."""
+    """Calls in parallel and the threads they run on: up to the cores those that are there. More calls than cores find
+    as many threads where they wait instead of computing, or queue for those that are there, which spares threads that
+    do little from waking each other."""
     within = sorted({cores, *(2**n for n in range(1, cores.bit_length()) if 2**n <= cores)} - {1})
     beyond = [cores * 2**n for n in range(1, max(2, (LATENCY_CALLS // cores).bit_length()))]
     return [
         *((None, None), ("auto", None)),
         *((calls, None) for calls in within),
-        *((calls, calls) for calls in beyond),
+        *((calls, pool) for calls in beyond for pool in (None, calls)),
         ("auto", beyond[-1]),
     ]
